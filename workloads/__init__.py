@@ -1,0 +1,1 @@
+"""What clients send: requests, where they come from and when. Imports nothing of ours."""
