@@ -1,0 +1,56 @@
+"""The record of one run, as tables: what every report reads and nothing of the report writes.
+
+Not for: collecting it (`log`) or keeping it on disk (`tables`).
+The one idea: three frozen columns-first tables, so that a figure in any report can be traced to rows that anybody can open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Itls:
+    """Gaps between the streamed tokens of each request: a ragged array, one row per row of `Frames.requests`.
+
+    Shapes: `values_s` (gaps,), seconds; `offsets` (requests + 1,), rising from 0 to `len(values_s)`.
+    Row i has one gap fewer than the request has streamed tokens, as the first token's wait is its TTFT.
+    """
+
+    values_s: NDArray[np.float64]
+    offsets: NDArray[np.int64]
+
+    def row(self, i: int) -> NDArray[np.float64]:
+        """The gaps of request i, in the order of its tokens, in seconds."""
+        return self.values_s[self.offsets[i] : self.offsets[i + 1]]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """One run.
+
+    requests: one row per request in order of arrival. Columns: request_id, priority, arrival_s, send_s, queued_s,
+        scheduled_s, first_token_s, finish_s (seconds of simulated time, NaN where it has not happened), prompt_tokens,
+        output_tokens (so far), cached_tokens (hit at the first admission), preemptions, recomputed_tokens,
+        status ("finished", "rejected" or "unfinished"), error.
+    itls: the token gaps of each of these requests.
+    steps: one row per engine step. Columns: start_s, end_s, host_s, num_tokens, num_seqs, prefill_tokens, decodes,
+        sampled, running, waiting, free_blocks, admitted, preempted, hit_tokens, extrapolated (bool).
+    meta: what made the run, JSON values only. Read by the reports, each optional: elpase_version, vllm_semantics, profile,
+        seed, trace, model, label (str); config (dict); num_gpu_blocks (int, with the null block); max_concurrency (cap in
+        flight, None = open loop); request_rate (requests/s, absent or inf for a trace); burstiness; response_s (a step's
+        end until the client sees its tokens); partial (the run was cut short).
+    """
+
+    requests: pd.DataFrame
+    itls: Itls
+    steps: pd.DataFrame
+    meta: Mapping[str, object]
