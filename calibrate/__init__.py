@@ -1,1 +1,1 @@
-"""From measured steps to a latency profile. The simulator never imports this package: they meet in the profile's JSON."""
+"""From measured steps to a latency profile: the JSON in which calibration and simulation meet, and only there."""

@@ -1,0 +1,133 @@
+"""The `elpase` command: finds the verb, and turns whatever the user got wrong into one line and exit code 2.
+
+Not for the verbs themselves (one file each). The one idea: the table below is all that `elpase --help` needs, so a
+verb's module, and the libraries behind it, are loaded only when the verb is used.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+import sim
+from sim.errors import InputError, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+EXIT_INPUT_ERROR = 2
+EXIT_INTERRUPTED = 130
+"""What a shell reports for a process that Ctrl-C ended: 128 + SIGINT."""
+
+
+class Verb(NamedTuple):
+    """Where a verb's `command` lives, and its line in `elpase --help`."""
+
+    module: str
+    help: str
+
+
+VERBS = {
+    "replay": Verb("sim.cli.replay", "Replay a trace or a built-in workload: throughput, TTFT, TPOT, ITL."),
+    "capacity": Verb("sim.cli.capacity", "The KV blocks that fit a GPU, and the requests that run in them."),
+    "validate": Verb("calibrate.cli_validate", "Replay a measured run; compare simulated with real times."),
+    "conform": Verb("sim.cli.conform", "Compare the scheduler with vLLM's own recorded decisions."),
+}
+
+
+class VerbGroup(click.Group):
+    """A click group over a table of verbs that imports a verb's module only to run it or to show its own help."""
+
+    def __init__(self, *args: Any, verbs: Mapping[str, Verb], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._verbs = verbs
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        """Verbs in the table's order: the main job first."""
+        return list(self._verbs)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the verb's module and hand out its `command`."""
+        if cmd_name not in self._verbs:
+            close = get_close_matches(cmd_name, self._verbs, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Expected one of: {', '.join(self._verbs)}."
+            ctx.fail(f"No such command {cmd_name!r}. {hint}")
+        command: click.Command = import_module(self._verbs[cmd_name].module).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """One line per verb, from the table: click would import every module to ask for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.help) for name, verb in self._verbs.items()])
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+@click.group(
+    cls=VerbGroup,
+    verbs=VERBS,
+    # vLLM takes `--max_num_seqs` for `--max-num-seqs`, so do we.
+    context_settings={"token_normalize_func": _dashed, "help_option_names": ["-h", "--help"]},
+)
+@click.version_option(sim.__version__, prog_name="elpase", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Simulate serving with vLLM: the V1 scheduler's own decisions, a latency profile's times, no GPU."""
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 a comparison found a difference, 2 bad input, 130 Ctrl-C.
+
+    What the user can mend is one line on stderr. A bug of ours keeps its traceback: it is what a report needs.
+    """
+    try:
+        code = cli.main(args, prog_name="elpase", standalone_mode=False)
+        _flush_stdout()
+    except click.Abort:
+        click.echo("elpase: interrupted", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        sys.exit(1)
+    except (click.ClickException, ValueError, OSError) as error:
+        click.echo(_told(error), err=True)
+        with suppress(OSError):
+            _flush_stdout()
+        sys.exit(EXIT_INPUT_ERROR)
+    # A verb ends by `ctx.exit(code)`, which click hands out here; what a verb returns otherwise is not an exit code.
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _told(error: Exception) -> str:
+    """One line for what the user got wrong (or the help that was asked for); any other error is raised again."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
+    return f"elpase: error: {one_line(_what_is_wrong(error))}"
+
+
+def _what_is_wrong(error: Exception) -> str:
+    from workloads.errors import TraceError
+
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, InputError | TraceError):
+        return str(error)
+    if isinstance(error, OSError):
+        told = error.strerror or str(error)
+        return told if error.filename is None else f"{error.filename}: {told}"
+    raise error
+
+
+def _flush_stdout() -> None:
+    """Write out what is left; if that fails, let the interpreter's own last try go nowhere instead of complaining."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise

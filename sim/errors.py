@@ -1,0 +1,66 @@
+"""The exception tree: what elpase raises on purpose.
+
+Not for bugs of our own, which are assertions. The one idea: whatever the input did wrong is told in one line that says
+where it stands, what was found and what was expected.
+"""
+
+from __future__ import annotations
+
+import os
+
+_LONGEST_VALUE = 80
+"""Characters of a value that are shown: a whole binary file in the wrong column is still one line."""
+
+
+class ElpaseError(Exception):
+    """Root of all that elpase raises on purpose."""
+
+
+class InputError(ElpaseError, ValueError):
+    """Something the user said or handed over cannot be used. `str()` is one line.
+
+    All parts are optional: `InputError("--a contradicts --b")`, or
+    `InputError(file="t.csv", line=3, field="tokens", value="-5", expected="an integer >= 0")`, which reads
+    `t.csv:3: tokens: got '-5', expected an integer >= 0`.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        file: str | os.PathLike[str] | None = None,
+        line: int | None = None,
+        field: str | None = None,
+        value: object = None,
+        expected: str | None = None,
+    ) -> None:
+        self.message = message
+        self.file = None if file is None else os.fspath(file)
+        self.line = line
+        self.field = field
+        self.value = value
+        self.expected = expected
+        super().__init__(self._render())
+
+    def _render(self) -> str:
+        place = [] if self.file is None else [self.file if self.line is None else f"{self.file}:{self.line}"]
+        if self.file is None and self.line is not None:
+            place.append(f"line {self.line}")
+        if self.field is not None:
+            place.append(self.field)
+        told = [self.message] if self.message else []
+        if self.value is not None:
+            told.append(f"got {_shown(self.value)}")
+        if self.expected is not None:
+            told.append(f"expected {self.expected}")
+        return one_line(": ".join([*place, ", ".join(told)] if told else place))
+
+
+def one_line(text: str) -> str:
+    """`text` with every run of white space and control characters made one blank."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _LONGEST_VALUE else f"{shown[: _LONGEST_VALUE - 3]}..."

@@ -1,0 +1,187 @@
+"""The command line's frame: help without loading anything, one line per error, exit codes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import IO
+
+import click
+import pytest
+
+from sim.cli.main import VERBS, Verb, main
+from sim.errors import InputError
+from workloads.errors import TraceError
+
+ELPASE = str(Path(sys.executable).with_name("elpase"))
+
+
+def run(*command: str, stdout: IO[str] | int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, check=False, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60)
+
+
+def fails(error: BaseException) -> click.Command:
+    @click.command()
+    @click.option("--max-num-seqs", type=int)
+    def command(max_num_seqs: int | None) -> None:
+        raise error
+
+    return command
+
+
+@pytest.fixture
+def use_verb(monkeypatch: pytest.MonkeyPatch):
+    """Put a command of the test's own in the place of the verb `replay`."""
+
+    def use(command: click.Command) -> None:
+        module = ModuleType("a_verb_of_the_test")
+        module.command = command  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "a_verb_of_the_test", module)
+        monkeypatch.setitem(VERBS, "replay", Verb("a_verb_of_the_test", "Test."))
+
+    return use
+
+
+def exit_code(*args: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main(args)
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def one_error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("elpase: error: ")
+    assert err.count("\n") == 1
+    return err.removeprefix("elpase: error: ").rstrip("\n")
+
+
+def test_help_lists_every_verb_and_imports_none() -> None:
+    """`elpase --help` must stay quick however heavy the verbs become."""
+    code = (
+        "import sys\nfrom sim.cli.main import main, VERBS\n"
+        "try: main(['--help'])\n"
+        "except SystemExit as e: assert e.code == 0, e.code\n"
+        "heavy = [*(v.module for v in VERBS.values()), 'numpy', 'pandas', 'matplotlib', 'simpy', 'pyarrow', 'scipy']\n"
+        "assert not set(heavy) & set(sys.modules), set(heavy) & set(sys.modules)\n"
+    )
+    done = run(sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    for name, verb in VERBS.items():
+        assert f"  {name}" in done.stdout
+        assert verb.help in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_of_the_table_shows_its_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(name, "--help") == 0
+    assert capsys.readouterr().out.startswith(f"Usage: elpase {name} ")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    import sim
+
+    assert exit_code("--version") == 0
+    assert capsys.readouterr().out == f"elpase {sim.__version__}\n"
+
+
+def test_no_verb_shows_the_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code() == 2
+    assert "replay" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (InputError(file="p.json", field="schema", value=9, expected="1"), "p.json: schema: got 9, expected 1"),
+        (
+            TraceError(file="t.csv", line=3, field="tokens", value="x", expected="an integer"),
+            "t.csv:3: tokens: got 'x', expected an integer",
+        ),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "t.csv"), "t.csv: No such file or directory"),
+        (PermissionError(errno.EACCES, "Permission denied", "out"), "out: Permission denied"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (click.UsageError("two\nlines"), "two lines"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_line_and_exit_code_2(error, told, use_verb, capsys) -> None:
+    use_verb(fails(error))
+    assert exit_code("replay") == 2
+    assert one_error_line(capsys) == told
+
+
+def test_a_bug_of_ours_keeps_its_traceback(use_verb) -> None:
+    use_verb(fails(ValueError("not about input")))
+    with pytest.raises(ValueError, match="not about input"):
+        main(["replay"])
+
+
+def test_ctrl_c_is_exit_code_130_without_a_traceback(use_verb, capsys) -> None:
+    use_verb(fails(KeyboardInterrupt()))
+    assert exit_code("replay") == 130
+    assert capsys.readouterr().err.strip() == "elpase: interrupted"
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_verbs_exit_code_is_the_commands(code: int, use_verb) -> None:
+    @click.command()
+    @click.pass_context
+    def command(ctx: click.Context) -> None:
+        ctx.exit(code)
+
+    use_verb(command)
+    assert exit_code("replay") == code
+
+
+def test_underscores_are_dashes(use_verb, capsys) -> None:
+    """vLLM takes both."""
+
+    @click.command()
+    @click.option("--max-num-seqs", type=int)
+    def command(max_num_seqs: int) -> None:
+        click.echo(max_num_seqs)
+
+    use_verb(command)
+    assert exit_code("replay", "--max_num_seqs", "7") == 0
+    assert exit_code("replay", "--max-num_seqs=8") == 0
+    assert capsys.readouterr().out == "7\n8\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["replay", "--max-num-seq", "7"], "did you mean '--max-num-seqs'?"),
+        (["replay", "--max-num-seqs", "seven"], "'seven' is not a valid integer"),
+        (["replay", "--max-num-seqs"], "requires an argument"),
+        (["replay", "extra"], "unexpected extra argument"),
+        (["reply"], "did you mean 'replay'?"),
+        (["zzz"], "replay, capacity, validate, conform"),
+        (["--verbos"], "no such option"),
+    ],
+)
+def test_usage_errors_are_one_line(args: list[str], told: str, use_verb, capsys) -> None:
+    use_verb(fails(AssertionError("the verb ran")))
+    assert exit_code(*args) == 2
+    assert told in one_error_line(capsys).lower()
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    """`elpase ... | head -0` ends quietly."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as gone:
+        done = run(ELPASE, "--help", stdout=gone)
+    assert done.stderr == ""
+    assert done.returncode == 1
+
+
+def test_a_full_disk_behind_stdout_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = run(ELPASE, "--help", stdout=full)
+    assert done.stderr == "elpase: error: No space left on device\n"
+    assert done.returncode == 2

@@ -1,0 +1,37 @@
+"""What an import costs, and what the core may lean on."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sim
+
+HEAVY = {"torch", "vllm", "ray", "matplotlib", "pandas", "pyarrow", "scipy", "simpy", "numpy", "click", "rich"}
+CORE = sorted((Path(sim.__file__).parent / "core").glob("*.py"))
+
+
+def test_import_sim_loads_nothing_heavy() -> None:
+    code = f"import sys, sim; print(*sorted({HEAVY!r} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.split() == []
+
+
+@pytest.mark.parametrize("path", CORE, ids=lambda p: p.name)
+def test_core_leans_on_the_standard_library_alone(path: Path) -> None:
+    """The linter's contract lists what is forbidden; this lists what is allowed, so that a new library is caught too.
+    No clock and no randomness: the same requests must give the same decisions."""
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            imported.add(node.module or "")
+    ours = {name for name in imported if name.split(".")[0] == "sim"}
+    assert {name.split(".")[0] for name in imported - ours} <= sys.stdlib_module_names - {"time", "random", "datetime"}
+    assert all(name.startswith("sim.core") or name == "sim.errors" for name in ours)
