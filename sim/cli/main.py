@@ -34,7 +34,7 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "replay": Verb("sim.cli.replay", "Replay a trace or a built-in workload: throughput, TTFT, TPOT, ITL."),
+    "replay": Verb("sim.cli.replay", "Replay a trace or a built-in workload through vLLM's scheduler."),
     "capacity": Verb("sim.cli.capacity", "The KV blocks that fit a GPU, and the requests that run in them."),
     "validate": Verb("calibrate.cli_validate", "Replay a measured run; compare simulated with real times."),
     "conform": Verb("sim.cli.conform", "Compare the scheduler with vLLM's own recorded decisions."),
@@ -79,7 +79,7 @@ def _dashed(name: str) -> str:
 )
 @click.version_option(sim.__version__, prog_name="elpase", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Simulate serving with vLLM: the V1 scheduler's own decisions, a latency profile's times, no GPU."""
+    """Simulate vLLM serving: the V1 scheduler's decisions, a profile's times, no GPU."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
