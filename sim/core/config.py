@@ -1,0 +1,100 @@
+"""Scheduler settings, resolved to numbers: what `schedule()` reads. Names are vLLM's own.
+
+Not for defaults by device or for flags as users write them: that is `sim.config.EngineConfig`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sim.errors import InputError
+
+Policy = Literal["fcfs", "priority"]
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Settings of one engine's scheduler and KV cache. Raises InputError where vLLM 0.32 refuses.
+
+    Units: tokens, requests and blocks. `num_gpu_blocks` includes vLLM's null block, which is never handed out;
+    `watermark` is a fraction of all blocks; a `long_prefill_token_threshold` of 0 means none.
+    """
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_model_len: int
+    num_gpu_blocks: int
+    block_size: int = 16
+    policy: Policy = "fcfs"
+    enable_chunked_prefill: bool = True
+    enable_prefix_caching: bool = True
+    scheduler_reserve_full_isl: bool = True
+    watermark: float = 0.0
+    long_prefill_token_threshold: int = 0
+    long_prefill_token_threshold_adaptive: bool = False
+    max_num_active_seqs: int | None = None
+    max_num_scheduled_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        _require(self.num_gpu_blocks >= 2, "num_gpu_blocks", self.num_gpu_blocks, "at least 2 (one is the null block)")
+        _require(self.policy in ("fcfs", "priority"), "policy", self.policy, "'fcfs' or 'priority'")
+        _require(0.0 <= self.watermark < 1.0, "watermark", self.watermark, "a fraction in [0, 1)")
+        self._check_budgets()
+        self._check_threshold()
+
+    def _check_budgets(self) -> None:
+        budget = self.max_num_batched_tokens
+        seqs = self.max_num_seqs
+        _require(budget >= seqs, "max_num_batched_tokens", budget, f"at least max_num_seqs ({seqs})")
+        _require(
+            self.enable_chunked_prefill or budget >= self.max_model_len,
+            "max_num_batched_tokens",
+            budget,
+            f"at least max_model_len ({self.max_model_len}) when chunked prefill is off",
+        )
+        active = self.max_num_active_seqs
+        _require(
+            active is None or 1 <= active <= seqs,
+            "max_num_active_seqs",
+            active,
+            f"from 1 to max_num_seqs ({seqs})",
+        )
+        scheduled = self.max_num_scheduled_tokens
+        _require(
+            scheduled is None or 1 <= scheduled <= budget,
+            "max_num_scheduled_tokens",
+            scheduled,
+            f"from 1 to max_num_batched_tokens ({budget})",
+        )
+
+    def _check_threshold(self) -> None:
+        threshold = self.long_prefill_token_threshold
+        _require(
+            0 <= threshold <= self.max_model_len,
+            "long_prefill_token_threshold",
+            threshold,
+            f"from 0 (none) to max_model_len ({self.max_model_len})",
+        )
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens that one step may schedule."""
+        return self.max_num_scheduled_tokens or self.max_num_batched_tokens
+
+    @property
+    def seqs_cap(self) -> int:
+        """Requests that may run at once."""
+        return self.max_num_active_seqs or self.max_num_seqs
+
+    @property
+    def usable_blocks(self) -> int:
+        """Blocks that requests can hold: all but the null block."""
+        return self.num_gpu_blocks - 1
+
+
+def _require(ok: bool, name: str, value: object, allowed: str) -> None:
+    if not ok:
+        raise InputError(field=name, value=value, expected=allowed)

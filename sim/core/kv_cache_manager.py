@@ -1,0 +1,113 @@
+"""KV blocks of requests: prefix hits, admission, slots for new tokens.
+
+Mirrors vllm/v1/core/kv_cache_manager.py (vLLM 0.32).
+
+    a request's blocks    | hit, found in the cache | computed earlier | new for this step |
+                          <-- num_cached_blocks carry a hash: full, and of known tokens -->
+
+Hashing happens when slots are given, before the step has run, so a later request of the same step can already hit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.core.block_pool import Block, BlockPool
+
+if TYPE_CHECKING:
+    from sim.core.config import SchedulerConfig
+    from sim.core.request import Request
+
+
+class KVCacheManager:
+    """Gives, shares and takes back the blocks of requests."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.block_pool = BlockPool(config.num_gpu_blocks)
+        self._block_size = config.block_size
+        self._max_model_len = config.max_model_len
+        self._enable_caching = config.enable_prefix_caching
+        # Of all blocks, the null block included.
+        self._watermark_blocks = int(config.watermark * config.num_gpu_blocks)
+        self._reserve_full_isl = config.scheduler_reserve_full_isl
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks that nobody holds."""
+        return self.block_pool.num_free_blocks
+
+    def blocks_for(self, num_tokens: int) -> int:
+        """Blocks that hold `num_tokens` tokens."""
+        return -(-num_tokens // self._block_size)
+
+    def find_computed_blocks(self, request: Request) -> list[Block]:
+        """The longest run of cached blocks that the request's known tokens start with.
+
+        The last known token is always computed again, since its output is what the next token is sampled from.
+        """
+        if not self._enable_caching:
+            return []
+        found: list[Block] = []
+        find = self.block_pool.find
+        hasher = request.block_hasher
+        for index in range((request.num_tokens - 1) // self._block_size):
+            block = find(hasher.upto(index + 1)[index])
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def admit(self, request: Request, hit: list[Block], num_new_tokens: int, *, anything_running: bool) -> bool:
+        """Give a waiting request its hit blocks and slots for `num_new_tokens` more; False, and no change, if not free.
+
+        With `scheduler_reserve_full_isl` the whole known sequence must fit, not only this chunk. The watermark stays
+        free unless nothing runs. Hit blocks in the free queue count as needed: they leave it.
+        """
+        computed = len(hit) * self._block_size
+        total = request.num_tokens if self._reserve_full_isl else computed + num_new_tokens
+        needed = self.blocks_for(min(total, self._max_model_len)) - len(hit)
+        needed += sum(block.ref_cnt == 0 for block in hit)
+        if anything_running:
+            needed += self._watermark_blocks
+        if needed > self.block_pool.num_free_blocks:
+            return False
+        self.block_pool.touch(hit)
+        request.blocks = hit
+        request.num_cached_blocks = len(hit)
+        self._extend(request, computed + num_new_tokens)
+        return True
+
+    def allocate_slots(self, request: Request, num_new_tokens: int) -> bool:
+        """Slots for the next `num_new_tokens` tokens of a running request; False, and no change, if blocks lack."""
+        num_tokens = request.num_computed_tokens + num_new_tokens
+        if self.blocks_for(num_tokens) - len(request.blocks) > self.block_pool.num_free_blocks:
+            return False
+        self._extend(request, num_tokens)
+        return True
+
+    def free(self, request: Request) -> None:
+        """Give back all blocks, the tail first, so that the head of a shared prefix is kept longest."""
+        self.block_pool.free(reversed(request.blocks))
+        request.blocks = []
+        request.num_cached_blocks = 0
+        request.quiet_tokens = 0
+
+    def _extend(self, request: Request, num_tokens: int) -> None:
+        """Hold blocks for `num_tokens` tokens, and hash those that are full of known tokens."""
+        size = self._block_size
+        missing = -(-num_tokens // size) - len(request.blocks)
+        if missing > 0:
+            request.blocks += self.block_pool.allocate(missing)
+        request.quiet_tokens = len(request.blocks) * size
+        if self._enable_caching:
+            num_full = min(num_tokens, request.num_tokens) // size
+            if num_full > request.num_cached_blocks:
+                self._cache_blocks(request, num_full)
+            request.quiet_tokens = min(request.quiet_tokens, (request.num_cached_blocks + 1) * size - 1)
+
+    def _cache_blocks(self, request: Request, num_full: int) -> None:
+        hashes = request.block_hasher.upto(num_full)
+        cache, blocks = self.block_pool.cache, request.blocks
+        for index in range(request.num_cached_blocks, num_full):
+            cache(blocks[index], hashes[index])
+        request.num_cached_blocks = num_full

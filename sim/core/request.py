@@ -1,0 +1,72 @@
+"""A request as the server sees it: what it knows of it, and how far it has come.
+
+Mirrors vllm/v1/request.py (vLLM 0.32). Not for the client's side (`workloads.Request`) nor for when things happen (`sim.report.log`): no clock here.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.core.block_hash import BlockHasher
+    from sim.core.block_pool import Block
+
+
+class Status(enum.Enum):
+    """Where a request is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED = "finished"
+    ABORTED = "aborted"
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """Scheduler state of one request, owned and changed by the scheduler and its KV cache manager only.
+
+    The first fields are what `add_request` is given; counts are tokens. `arrival_time` (any unit) breaks ties of
+    priority; give distinct ones, or two equal requests can preempt each other for ever, as in vLLM.
+    """
+
+    request_id: str
+    num_prompt_tokens: int
+    max_tokens: int
+    block_hasher: BlockHasher
+    arrival_time: float = 0.0
+    priority: int = 0
+
+    status: Status = Status.WAITING
+    num_tokens: int = field(init=False)
+    """Known tokens: the prompt and what has been generated."""
+    num_computed_tokens: int = 0
+    """Tokens whose KV is in the cache (or will be when the scheduled step has run)."""
+    final_num_tokens: int = field(init=False)
+    """`num_tokens` at which it finishes; set by the scheduler, which knows max_model_len."""
+    blocks: list[Block] = field(default_factory=list)
+    num_cached_blocks: int = 0
+    """Leading blocks that carry a hash."""
+    quiet_tokens: int = 0
+    """Up to this many computed tokens no block has to be allocated or hashed."""
+    num_preemptions: int = 0
+    num_recomputed_tokens: int = 0
+    """Computed tokens thrown away by preemption, less what the prefix cache gave back."""
+    is_prefill_chunk: bool = False
+    """It did not catch up with its known tokens when last scheduled."""
+
+    def __post_init__(self) -> None:
+        self.num_tokens = self.num_prompt_tokens
+        self.final_num_tokens = self.num_prompt_tokens + self.max_tokens
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens generated so far."""
+        return self.num_tokens - self.num_prompt_tokens
+
+    @property
+    def is_finished(self) -> bool:
+        """It has left the scheduler: finished or aborted."""
+        return self.status is Status.FINISHED or self.status is Status.ABORTED

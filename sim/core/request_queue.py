@@ -1,0 +1,88 @@
+"""The waiting queue under vLLM's two policies. Mirrors vllm/v1/core/sched/request_queue.py (vLLM 0.32)."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sim.core.request import Request
+
+
+class RequestQueue(Protocol):
+    """Requests that wait, in the order in which they are considered for admission."""
+
+    def add(self, request: Request) -> None:
+        """Queue a new request."""
+
+    def peek(self) -> Request:
+        """The request that is considered next; the queue must not be empty."""
+
+    def pop(self) -> Request:
+        """Take that request out."""
+
+    def prepend(self, request: Request) -> None:
+        """Put a preempted request back."""
+
+    def remove(self, request: Request) -> None:
+        """Take out a request from anywhere in the queue."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Request]: ...
+
+
+class FCFSQueue:
+    """First come, first served; preempted requests go to the front."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Request] = deque()
+        self.add = self._queue.append
+        self.pop = self._queue.popleft
+        self.prepend = self._queue.appendleft
+        self.remove = self._queue.remove
+
+    def peek(self) -> Request:
+        """The request at the front."""
+        return self._queue[0]
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._queue)
+
+
+class PriorityQueue:
+    """By (priority, arrival time, request id as a string), the smallest first; a preempted request goes by its key."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, float, str, Request]] = []
+
+    def add(self, request: Request) -> None:
+        """Queue a request."""
+        heapq.heappush(self._heap, (request.priority, request.arrival_time, request.request_id, request))
+
+    prepend = add
+
+    def peek(self) -> Request:
+        """The request with the smallest key."""
+        return self._heap[0][-1]
+
+    def pop(self) -> Request:
+        """Take out the request with the smallest key."""
+        return heapq.heappop(self._heap)[-1]
+
+    def remove(self, request: Request) -> None:
+        """Take out a request from anywhere in the heap."""
+        self._heap = [entry for entry in self._heap if entry[-1] is not request]
+        heapq.heapify(self._heap)
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __iter__(self) -> Iterator[Request]:
+        return (entry[-1] for entry in sorted(self._heap, key=lambda entry: entry[:-1]))

@@ -1,0 +1,66 @@
+"""The two words the core speaks: a plan goes out, an outcome comes back.
+
+A plan is one `schedule()` call's decision, written as aligned columns so that pricing and logging a step cost a few
+C-speed passes over lists instead of an object per request. Not for deciding (scheduler.py) and not for time.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.core.request import Request
+
+
+class Limit(enum.Enum):
+    """What ended the admission of waiting requests in a step."""
+
+    NOTHING = "nothing"
+    """The queue was empty."""
+    TOKENS = "tokens"
+    """The token budget was used up, or too small for a whole prompt without chunked prefill."""
+    SEQS = "seqs"
+    """max_num_seqs (or max_num_active_seqs) requests were running."""
+    BLOCKS = "blocks"
+    """The head of the queue did not fit into the free KV blocks (with the reserve that admission keeps)."""
+    PREEMPTION = "preemption"
+    """Somebody was preempted in this step, so nobody was admitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What one `schedule()` call decided. Columns are aligned: position i speaks of `requests[i]`.
+
+    Order is vLLM's own: running requests first, then admitted ones. All counts are tokens, blocks or requests.
+    """
+
+    requests: list[Request]
+    num_scheduled_tokens: list[int]
+    """Tokens to compute in this step, each >= 1."""
+    num_computed_tokens: list[int]
+    """Context in the KV cache before this step."""
+    chunks: list[int]
+    """Positions with more than one scheduled token (prompt chunks, resumed sequences)."""
+    partial: list[int]
+    """Positions that do not catch up with their known tokens in this step, and so sample nothing."""
+    admitted: list[tuple[Request, int]]
+    """Requests taken from the waiting queue, each with its prefix-cache hit (0 = none)."""
+    preempted: list[Request]
+    total_num_scheduled_tokens: int
+    num_running: int
+    num_waiting: int
+    num_free_blocks: int
+    """Running, waiting and free blocks after the call."""
+    limit: Limit
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What the model answered to a plan, aligned with its `requests`."""
+
+    num_sampled: list[int]
+    """Tokens sampled: 0 for partial positions, else 1."""
+    stopped: frozenset[int] = frozenset()
+    """Positions whose last sampled token is a stop token."""
