@@ -1,9 +1,32 @@
 """elpase's simulator: vLLM's V1 scheduler decides, a latency profile prices each step, SimPy lets the time pass.
 
-`import sim` is quick: it loads no pandas, matplotlib, torch or vllm. Names of the public API are fetched from their
-modules when they are first used.
+`import sim` is quick: a public name is fetched from its module when it is first used, so numpy, pandas, SimPy and
+matplotlib are loaded by whoever needs them. Not public: what `__all__` does not name.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.errors import ElpaseError, InputError
+
 __version__ = "0.1.0"
+__all__ = ["ElpaseError", "InputError"]
+
+_HOME = {
+    "ElpaseError": "sim.errors",
+    "InputError": "sim.errors",
+}
+"""Public name -> the module that defines it."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'sim' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

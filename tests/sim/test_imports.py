@@ -35,3 +35,14 @@ def test_core_leans_on_the_standard_library_alone(path: Path) -> None:
     ours = {name for name in imported if name.split(".")[0] == "sim"}
     assert {name.split(".")[0] for name in imported - ours} <= sys.stdlib_module_names - {"time", "random", "datetime"}
     assert all(name.startswith("sim.core") or name == "sim.errors" for name in ours)
+
+
+@pytest.mark.parametrize("name", sim.__all__)
+def test_every_public_name_is_found_and_says_what_it_is(name: str) -> None:
+    assert getattr(sim, name).__doc__
+    assert name in dir(sim)
+
+
+def test_an_unknown_public_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'simulat'"):
+        sim.simulat  # noqa: B018  # looking it up is the test
