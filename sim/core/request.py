@@ -1,6 +1,7 @@
 """A request as the server sees it: what it knows of it, and how far it has come.
 
-Mirrors vllm/v1/request.py (vLLM 0.32). Not for the client's side (`workloads.Request`) nor for when things happen (`sim.report.log`): no clock here.
+Mirrors vllm/v1/request.py (vLLM 0.32). Not for the client's side (`workloads.Request`), nor for when things happen:
+no clock here.
 """
 
 from __future__ import annotations

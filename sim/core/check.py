@@ -1,0 +1,105 @@
+"""Invariants of the core, checked from outside after a `schedule()` or `commit()`. Slow, for tests and for `--check`.
+
+Each check says what no sequence of requests may ever break; `Invariants` also remembers what the last step left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.core.request import Status
+
+if TYPE_CHECKING:
+    from sim.core.request import Request
+    from sim.core.scheduler import Scheduler
+    from sim.core.step import StepPlan
+
+
+class InvariantError(AssertionError):
+    """The core is in a state that must not exist: a bug of ours, never of the input."""
+
+
+def _require(ok: bool, message: str) -> None:
+    if not ok:
+        raise InvariantError(message)
+
+
+class Invariants:
+    """Watches one scheduler. Call `plan_made` after each `schedule()`, `settled` after each `commit()` or `abort()`."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._first_admissions: list[Request] = []
+
+    def plan_made(self, plan: StepPlan) -> None:
+        """The plan keeps to its budgets, and to first come, first served."""
+        config = self._scheduler.config
+        total = sum(plan.num_scheduled_tokens)
+        _require(total == plan.total_num_scheduled_tokens, f"total {plan.total_num_scheduled_tokens}, sum {total}")
+        _require(total <= config.token_budget, f"{total} tokens scheduled, the budget is {config.token_budget}")
+        _require(plan.num_running <= config.seqs_cap, f"{plan.num_running} running, the cap is {config.seqs_cap}")
+        _require(len(set(map(id, plan.requests))) == len(plan.requests), "a request is scheduled twice")
+        _require(not (plan.preempted and plan.admitted), "admitted in a step that preempted")
+        for position, request in enumerate(plan.requests):
+            n = plan.num_scheduled_tokens[position]
+            _require(n >= 1, f"{request.request_id} is scheduled {n} tokens")
+            _require((n > 1) == (position in plan.chunks), f"{request.request_id}: {n} tokens, chunk or not?")
+            partial = request.num_computed_tokens < request.num_tokens
+            _require(partial == (position in plan.partial), f"{request.request_id}: partial or not?")
+        self._check_first_come(plan)
+        self.settled()
+
+    def settled(self) -> None:
+        """Blocks are conserved, references are counted, and nobody is in two places."""
+        self._check_places()
+        self._check_blocks()
+
+    def _check_first_come(self, plan: StepPlan) -> None:
+        """fcfs: requests are admitted for the first time in the order in which they came."""
+        if self._scheduler.config.policy != "fcfs":
+            return
+        fresh = [request for request, _ in plan.admitted if request.num_preemptions == 0]
+        last = self._first_admissions[-1:]
+        for earlier, later in zip([*last, *fresh], fresh, strict=False):
+            _require(
+                earlier.arrival_time <= later.arrival_time,
+                f"{later.request_id} was admitted after {earlier.request_id}, which came later",
+            )
+        self._first_admissions = fresh[-1:] or last
+
+    def _check_places(self) -> None:
+        running, waiting = self._scheduler.running, list(self._scheduler.waiting)
+        everybody = [*running, *waiting]
+        _require(len(set(map(id, everybody))) == len(everybody), "a request both runs and waits, or does one twice")
+        for request in running:
+            _require(request.status is Status.RUNNING, f"{request.request_id} runs as {request.status.value}")
+        for request in waiting:
+            _require(
+                request.status in (Status.WAITING, Status.PREEMPTED),
+                f"{request.request_id} waits as {request.status.value}",
+            )
+            _require(not request.blocks, f"{request.request_id} waits and holds {len(request.blocks)} blocks")
+            _require(request.num_computed_tokens == 0, f"{request.request_id} waits with computed tokens")
+
+    def _check_blocks(self) -> None:
+        manager, size = self._scheduler.kv_cache_manager, self._scheduler.config.block_size
+        held: dict[int, int] = {}
+        for request in self._scheduler.running:
+            needed = -(-request.num_computed_tokens // size)
+            _require(
+                len(request.blocks) >= needed,
+                f"{request.request_id}: {len(request.blocks)} blocks for {request.num_computed_tokens} tokens",
+            )
+            cached = request.num_cached_blocks
+            _require(
+                all((block.block_hash is not None) == (i < cached) for i, block in enumerate(request.blocks)),
+                f"{request.request_id}: its first {cached} blocks, and no others, should carry a hash",
+            )
+            for block in request.blocks:
+                held[block.block_id] = held.get(block.block_id, 0) + 1
+        pool = manager.block_pool
+        for block in pool.blocks:
+            references = held.get(block.block_id, 0)
+            _require(block.ref_cnt == references, f"block {block.block_id}: {block.ref_cnt} != {references} holders")
+        total = pool.num_free_blocks + len(held)
+        _require(total == len(pool.blocks), f"{total} blocks free or held, there are {len(pool.blocks)}")

@@ -1,0 +1,1 @@
+"""Lets time pass: SimPy processes around the core. The only importer of simpy."""

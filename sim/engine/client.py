@@ -1,0 +1,89 @@
+"""The client side: when requests are sent, and what of their latency is not the server's.
+
+Open loop: a request is sent at its arrival time. With a cap in flight (vLLM bench's `--max-concurrency`) it is sent at
+max(its arrival, a slot frees), in order. A session's turn (`Request.after`) is sent when the answer that it waits for
+has been read and thought about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+
+    import simpy
+
+    from sim.latency.profile import ClientTerms
+    from sim.report.log import RunLog
+    from workloads import Request
+
+
+class Client:
+    """Sends a workload to one replica. `submit(row, request)` is called when a request reaches the engine's queue."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        requests: Iterable[Request],
+        submit: Callable[[int, Request], None],
+        terms: ClientTerms,
+        log: RunLog,
+        max_in_flight: int | None,
+    ) -> None:
+        self._env = env
+        self._requests = requests
+        self._submit = submit
+        self._terms = terms
+        self._log = log
+        self._free_slots = float("inf") if max_in_flight is None else max_in_flight
+        self._slot_freed: simpy.Event | None = None
+        self._answered: dict[str, float] = {}
+        """Request id -> when its answer was read, for ids that a later turn may wait for."""
+        self._turns: dict[str, list[tuple[int, Request]]] = {}
+        """Request id -> turns that wait for its answer."""
+        self._capped = max_in_flight is not None
+        env.process(self._send_all())
+
+    def answered(self, request_id: str) -> None:
+        """The client has read a request's last token (or its refusal): its slot is free, its next turn can start."""
+        self._free_slots += 1
+        if self._slot_freed is not None:
+            self._slot_freed.succeed()
+            self._slot_freed = None
+        self._answered[request_id] = self._env.now
+        for row, request in self._turns.pop(request_id, ()):
+            self._env.process(self._next_turn(row, request, self._env.now))
+
+    def _send_all(self) -> Generator[simpy.Event]:
+        for row, request in enumerate(self._requests):
+            self._log.arrived(request)
+            if request.after is not None:
+                self._hold(row, request)
+                continue
+            if request.arrival_s > self._env.now:
+                yield self._env.timeout(request.arrival_s - self._env.now)
+            yield from self._send(row, request)
+
+    def _hold(self, row: int, request: Request) -> None:
+        assert request.after is not None
+        if request.after in self._answered:
+            self._env.process(self._next_turn(row, request, self._answered[request.after]))
+        else:
+            self._turns.setdefault(request.after, []).append((row, request))
+
+    def _next_turn(self, row: int, request: Request, answered_s: float) -> Generator[simpy.Event]:
+        due_s = max(request.arrival_s, answered_s + request.think_s)
+        yield self._env.timeout(max(0.0, due_s - self._env.now))
+        self._log.due(row, self._env.now)
+        yield from self._send(row, request)
+
+    def _send(self, row: int, request: Request) -> Generator[simpy.Event]:
+        while self._free_slots < 1:
+            if self._slot_freed is None:
+                self._slot_freed = self._env.event()
+            yield self._slot_freed
+        self._free_slots -= 1
+        self._log.sent(row, self._env.now)
+        # No process per request: a timeout with a callback is an event, a process would be three.
+        self._env.timeout(self._terms.request_s).callbacks.append(lambda _: self._submit(row, request))

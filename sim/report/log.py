@@ -1,0 +1,239 @@
+"""Writes down what happens in a run, as append-only columns. The one idea: pay per event, not per token.
+
+A request that gets one token in every step needs no entry for each: a *run* of steps `(first, last)` says it all, and
+the gaps between its tokens are differences of step ends. Runs open at the first token and after a preemption or a
+skipped step, so only such steps are looked at; the gaps are worked out once, when the request is done.
+Not for deciding anything: the log only looks on.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sim.report.frames import Frames, Itls
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from sim.core.request import Request as CoreRequest
+    from sim.core.step import StepPlan
+    from workloads import Request
+
+_NAN = float("nan")
+_TIMES = ("arrival_s", "send_s", "queued_s", "scheduled_s", "first_token_s", "finish_s")
+_COUNTS = ("priority", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "recomputed_tokens")
+_STEP_TIMES = ("start_s", "end_s", "host_s")
+_STEP_COUNTS = (
+    "num_tokens",
+    "num_seqs",
+    "prefill_tokens",
+    "decodes",
+    "sampled",
+    "running",
+    "waiting",
+    "free_blocks",
+    "admitted",
+    "preempted",
+    "hit_tokens",
+    "extrapolated",
+)
+
+
+class RunLog:
+    """Columns of requests and of steps, filled while the run goes on. `response_s`: from a step's end to the client."""
+
+    def __init__(self, response_s: float = 0.0) -> None:
+        self._response_s = response_s
+        self._ids: list[str] = []
+        self._status: list[str] = []
+        self._errors: dict[int, str] = {}
+        self._times = {name: array("d") for name in _TIMES}
+        self._counts = {name: array("q") for name in _COUNTS}
+        self._gaps = array("d")
+        self._gaps_start = array("q")
+        self._gaps_stop = array("q")
+        self._step_times = {name: array("d") for name in _STEP_TIMES}
+        self._step_counts = {name: array("q") for name in _STEP_COUNTS}
+        self._limits: list[str] = []
+        self._rows: dict[CoreRequest, int] = {}
+        """Live requests -> row."""
+        self._open: dict[CoreRequest, int] = {}
+        """Live requests that got a token in the last step they could -> first step of that run."""
+        self._closed: dict[CoreRequest, array[int]] = {}
+        """Live requests -> (first, last) of their earlier runs, flat."""
+        self._idle: dict[CoreRequest, None] = {}
+        """Running requests without an open run, in order: prompts in flight, mostly."""
+        self.num_finished = 0
+        self.num_tokens = 0
+        """Output tokens delivered."""
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def arrived(self, request: Request) -> None:
+        """A request is there to be sent: the next row."""
+        self._ids.append(request.request_id)
+        self._status.append("unfinished")
+        for column in self._times.values():
+            column.append(_NAN)
+        for column in self._counts.values():
+            column.append(0)
+        self._gaps_start.append(0)
+        self._gaps_stop.append(0)
+        self._times["arrival_s"][-1] = request.arrival_s
+        self._counts["priority"][-1] = request.priority
+        self._counts["prompt_tokens"][-1] = request.prompt_tokens
+
+    def due(self, row: int, now_s: float) -> None:
+        """A follow-up turn's real arrival: its earlier turn was answered and thought about."""
+        self._times["arrival_s"][row] = now_s
+
+    def sent(self, row: int, now_s: float) -> None:
+        """The client sent it."""
+        self._times["send_s"][row] = now_s
+
+    def queued(self, row: int, request: CoreRequest, now_s: float) -> None:
+        """It stands in the engine's queue."""
+        self._times["queued_s"][row] = now_s
+        self._rows[request] = row
+
+    def rejected(self, row: int, now_s: float, error: str) -> None:
+        """The engine refused it."""
+        self._times["queued_s"][row] = now_s
+        self._status[row] = "rejected"
+        self._errors[row] = error
+
+    def finished(self, request: CoreRequest) -> int:
+        """It got its last token in the last step; returns its row."""
+        row = self._rows[request]
+        self._close(request, len(self._limits) - 1)
+        self._settle(request)
+        self._times["finish_s"][row] = self._step_times["end_s"][-1] + self._response_s
+        self._status[row] = "finished"
+        self.num_finished += 1
+        return row
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def step(self, plan: StepPlan, start_s: float, end_s: float, host_s: float, *, extrapolated: bool) -> None:
+        """A step has run. Call it before the plan is committed."""
+        step = len(self._limits)
+        self._append_step(plan, start_s, end_s, host_s, extrapolated)
+        for request, hit in plan.admitted:
+            self._admitted(request, hit, start_s)
+        for request in plan.preempted:
+            self._idle.pop(request, None)
+            self._close(request, step - 1)
+        if len(plan.requests) < plan.num_running:
+            self._close_skipped(plan, step)
+        if self._idle:
+            self._open_started(plan, step)
+
+    def _append_step(self, plan: StepPlan, start_s: float, end_s: float, host_s: float, extrapolated: bool) -> None:
+        times, counts = self._step_times, self._step_counts
+        times["start_s"].append(start_s)
+        times["end_s"].append(end_s)
+        times["host_s"].append(host_s)
+        num_seqs, chunks = len(plan.requests), plan.chunks
+        sampled = num_seqs - len(plan.partial)
+        counts["num_tokens"].append(plan.total_num_scheduled_tokens)
+        counts["num_seqs"].append(num_seqs)
+        counts["decodes"].append(num_seqs - len(chunks))
+        counts["prefill_tokens"].append(plan.total_num_scheduled_tokens - num_seqs + len(chunks))
+        counts["sampled"].append(sampled)
+        counts["running"].append(plan.num_running)
+        counts["waiting"].append(plan.num_waiting)
+        counts["free_blocks"].append(plan.num_free_blocks)
+        counts["admitted"].append(len(plan.admitted))
+        counts["preempted"].append(len(plan.preempted))
+        counts["hit_tokens"].append(sum(hit for _, hit in plan.admitted) if plan.admitted else 0)
+        counts["extrapolated"].append(extrapolated)
+        self._limits.append(plan.limit.value)
+        self.num_tokens += sampled
+
+    def _admitted(self, request: CoreRequest, hit: int, start_s: float) -> None:
+        row = self._rows[request]
+        self._idle[request] = None
+        if self._times["scheduled_s"][row] != self._times["scheduled_s"][row]:  # NaN: the first time
+            self._times["scheduled_s"][row] = start_s
+            self._counts["cached_tokens"][row] = hit
+
+    def _close_skipped(self, plan: StepPlan, step: int) -> None:
+        """Some running requests got nothing in this step (the budget was used up): their runs end before it."""
+        scheduled = set(map(id, plan.requests))
+        for request in [request for request in self._open if id(request) not in scheduled]:
+            self._close(request, step - 1)
+            self._idle[request] = None
+
+    def _open_started(self, plan: StepPlan, step: int) -> None:
+        """Requests that get a token again, or their first one, in this step."""
+        everybody = len(plan.requests) == plan.num_running
+        scheduled = () if everybody else set(map(id, plan.requests))
+        for request in list(self._idle):
+            if request.is_prefill_chunk or not (everybody or id(request) in scheduled):
+                continue
+            del self._idle[request]
+            self._open[request] = step
+            if request not in self._closed:
+                self._closed[request] = array("q")
+                self._times["first_token_s"][self._rows[request]] = self._step_times["end_s"][-1] + self._response_s
+
+    def _close(self, request: CoreRequest, last: int) -> None:
+        first = self._open.pop(request, None)
+        if first is not None:
+            self._closed[request].extend((first, last))
+
+    def _settle(self, request: CoreRequest) -> None:
+        """Work out a request's gaps and counts, and forget its runs."""
+        row = self._rows.pop(request)
+        self._idle.pop(request, None)
+        self._counts["output_tokens"][row] = request.num_output_tokens
+        self._counts["preemptions"][row] = request.num_preemptions
+        self._counts["recomputed_tokens"][row] = request.num_recomputed_tokens
+        runs = self._closed.pop(request, array("q"))
+        ends = self._step_times["end_s"]
+        times = array("d")
+        for first, last in zip(runs[::2], runs[1::2], strict=True):
+            times += ends[first : last + 1]
+        self._gaps_start[row] = len(self._gaps)
+        if len(times) > 1:
+            self._gaps.frombytes(np.diff(np.frombuffer(times)).tobytes())
+        self._gaps_stop[row] = len(self._gaps)
+
+    # -- result ----------------------------------------------------------------------------------------------------
+
+    def frames(self, meta: Mapping[str, object]) -> Frames:
+        """The tables of all that has been logged; requests still on their way are settled as they stand."""
+        import pandas as pd
+
+        for request in list(self._rows):
+            self._close(request, len(self._limits) - 1)
+            self._settle(request)
+        requests = pd.DataFrame(
+            {
+                "request_id": pd.array(self._ids, dtype="str"),
+                **{name: _column(values) for name, values in (self._counts | self._times).items()},
+                "status": pd.Categorical(self._status, categories=["finished", "rejected", "unfinished"]),
+                "error": pd.array([self._errors.get(row, "") for row in range(len(self._ids))], dtype="str"),
+            }
+        )
+        steps = pd.DataFrame({name: _column(values) for name, values in (self._step_times | self._step_counts).items()})
+        steps["extrapolated"] = steps["extrapolated"].astype(bool)
+        steps["limit"] = pd.Categorical(self._limits)
+        return Frames(requests, self._itls(), steps, dict(meta))
+
+    def _itls(self) -> Itls:
+        """Gaps were appended as requests finished; hand them out in order of rows."""
+        starts, stops, gaps = _column(self._gaps_start), _column(self._gaps_stop), _column(self._gaps)
+        lengths = stops - starts
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        index = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        return Itls(gaps[index], offsets)
+
+
+def _column(values: array[Any]) -> NDArray[Any]:
+    return np.frombuffer(values, dtype=values.typecode) if len(values) else np.empty(0, dtype=values.typecode)
