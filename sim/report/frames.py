@@ -1,17 +1,20 @@
 """The record of one run, as tables: what every report reads and nothing of the report writes.
 
 Not for: collecting it (`log`) or keeping it on disk (`tables`).
-The one idea: three frozen columns-first tables, so that a figure in any report can be traced to rows that anybody can open.
+The one idea: a few frozen tables, so that any figure of any report can be traced to rows that anybody can open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +47,10 @@ class Frames:
     itls: the token gaps of each of these requests.
     steps: one row per engine step. Columns: start_s, end_s, host_s, num_tokens, num_seqs, prefill_tokens, decodes,
         sampled, running, waiting, free_blocks, admitted, preempted, hit_tokens, extrapolated (bool).
-    meta: what made the run, JSON values only. Read by the reports, each optional: elpase_version, vllm_semantics, profile,
-        seed, trace, model, label (str); config (dict); num_gpu_blocks (int, with the null block); max_concurrency (cap in
-        flight, None = open loop); request_rate (requests/s, absent or inf for a trace); burstiness; response_s (a step's
-        end until the client sees its tokens); partial (the run was cut short).
+    meta: what made the run, JSON values only. The reports read, each optional: elpase_version, vllm_semantics,
+        profile, seed, trace, model, label (str); config (dict); num_gpu_blocks (int, with the null block);
+        max_concurrency (cap in flight, None = open loop); request_rate (requests/s, None for a trace's own times);
+        burstiness; response_s (from a step's end until the client sees its tokens); partial (the run was cut short).
     """
 
     requests: pd.DataFrame

@@ -1,0 +1,148 @@
+"""What only a simulator can tell of a run, the `sim` block of a result: the server's inside, and how far to trust it.
+
+Not for what a client measures (`summary`). The one idea: every figure is a sum, a peak or a share over the frames.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sim import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from sim.report.frames import Frames
+
+ORDERING_ONLY_LOAD = 0.95
+"""From this load on, 2 % of error in the capacity moves a queueing time by 40 % or more: W ~ 1 / (1 - load)."""
+
+
+def insight(frames: Frames) -> dict[str, object]:
+    """Provenance, steps, preemption, cache, KV, the parts of TTFT, and the load. Shares are fractions of 1."""
+    meta = frames.meta
+    return {
+        "elpase_version": meta.get("elpase_version", __version__),
+        "vllm_semantics": meta.get("vllm_semantics", "0.32"),
+        "profile": meta.get("profile"),
+        "seed": meta.get("seed"),
+        "trace": meta.get("trace"),
+        "config": meta.get("config"),
+        "partial": bool(meta.get("partial", False)),
+        **_requests(frames.requests),
+        **_steps(frames),
+        "ttft_split_ms": _ttft_split_ms(frames),
+        "load": _load(frames),
+    }
+
+
+def _requests(table: pd.DataFrame) -> dict[str, object]:
+    """The hit rate counts first admissions only, as vLLM's log line: a resumed request's own blocks are no news."""
+    preemptions = table["preemptions"].to_numpy(dtype=np.int64)
+    admitted = table[table["scheduled_s"].notna()]
+    return {
+        "rejected": int((table["status"] == "rejected").sum()),
+        "unfinished": int((table["status"] == "unfinished").sum()),
+        "preemptions": int(preemptions.sum()),
+        "preempted_requests": int((preemptions > 0).sum()),
+        "max_preemptions_per_request": int(preemptions.max(initial=0)),
+        "recomputed_tokens": int(table["recomputed_tokens"].sum()),
+        "prefix_hit_rate": _share(int(admitted["cached_tokens"].sum()), int(admitted["prompt_tokens"].sum())),
+    }
+
+
+def _steps(frames: Frames) -> dict[str, object]:
+    steps = frames.steps
+    extrapolated = int(steps["extrapolated"].sum())
+    usage = kv_usage(frames)
+    return {
+        "steps": len(steps),
+        "mean_batch": _share(int(steps["num_seqs"].sum()), len(steps)),
+        "mean_step_tokens": _share(int(steps["num_tokens"].sum()), len(steps)),
+        "extrapolated_steps": extrapolated,
+        "extrapolated_share": _share(extrapolated, len(steps)),
+        "peak_running": int(steps["running"].to_numpy(dtype=np.int64).max(initial=0)),
+        "peak_waiting": int(steps["waiting"].to_numpy(dtype=np.int64).max(initial=0)),
+        "peak_kv_usage": float(usage.max(initial=0.0)),
+    }
+
+
+def kv_usage(frames: Frames) -> NDArray[np.float64]:
+    """Share of the KV blocks in use after each step's decision, (steps,); the null block is nobody's to use.
+
+    Zeros when the run does not say how many blocks there are. Source: BlockPool.get_usage, vLLM 0.32.
+    """
+    blocks = frames.meta.get("num_gpu_blocks")
+    if not isinstance(blocks, int) or blocks < 2:
+        return np.zeros(len(frames.steps))
+    return 1.0 - frames.steps["free_blocks"].to_numpy(dtype=np.float64) / (blocks - 1)
+
+
+def ttft_parts_s(frames: Frames) -> dict[str, NDArray[np.float64]]:
+    """Where the wait for the first token went, from the arrival on, one entry per request that has seen one.
+
+    client_queue (waiting for a place under the client's own cap), request_path (HTTP and tokenizer), server_queue
+    (until first scheduled), prefill (until the step that sampled it ended), delivery (detokenizer and HTTP).
+    vLLM's TTFT counts from the send: all but the first part.
+    """
+    seen = frames.requests[frames.requests["first_token_s"].notna()]
+    moments = [seen[f"{name}_s"].to_numpy(dtype=np.float64) for name in ("arrival", "send", "queued", "scheduled")]
+    client_s = seen["first_token_s"].to_numpy(dtype=np.float64)
+    response_s = frames.meta.get("response_s", 0.0)
+    assert isinstance(response_s, float | int)
+    moments += [client_s - response_s, client_s]
+    names = ("client_queue", "request_path", "server_queue", "prefill", "delivery")
+    return {name: late - early for name, early, late in zip(names, moments, moments[1:], strict=False)}
+
+
+def _ttft_split_ms(frames: Frames) -> dict[str, object]:
+    return {name: _spread_ms(values_s) for name, values_s in ttft_parts_s(frames).items()}
+
+
+def _spread_ms(values_s: NDArray[np.float64]) -> dict[str, float]:
+    values_s = values_s if len(values_s) else np.zeros(1)
+    p50, p99 = np.percentile(values_s, (50, 99)).tolist()
+    return {"mean": float(np.mean(values_s)) * 1000, "p50": p50 * 1000, "p99": p99 * 1000}
+
+
+def _load(frames: Frames) -> Mapping[str, object]:
+    """How near to its capacity the run was, from the run itself.
+
+    queue: requests that have arrived but that nobody has taken, at the client or the server, after each step's
+    decision. In a many-server queue with random arrivals the mean of that queue while there is one is
+    1 / (1 - load), whatever the number of places and the service time (M/M/c: the queue's length is geometric once
+    all places are taken). Hence load = 1 - 1 / mean_queue, which a burstier workload raises. It is capped by the
+    share of time in which the engine was busy, as an engine that idles 10 % of the time has at least that to spare.
+    """
+    steps = frames.steps
+    step_s = (steps["end_s"] - steps["start_s"]).to_numpy(dtype=np.float64)
+    queue = _held_back(frames)
+    held_s = float(step_s[queue > 0].sum())
+    mean_queue = float((queue * step_s).sum()) / held_s if held_s > 0 else 0.0
+    span_s = float(steps["end_s"].max() - steps["start_s"].min()) if len(steps) else 0.0
+    busy = min(1.0, _share(float(step_s.sum()), span_s))
+    load = min(busy, 1.0 - 1.0 / mean_queue) if mean_queue > 1.0 else 0.0
+    return {
+        "estimate": load,
+        "busy_share": busy,
+        "queued_share": _share(held_s, span_s),
+        "mean_queue": mean_queue,
+        "ordering_only": load >= ORDERING_ONLY_LOAD,
+    }
+
+
+def _held_back(frames: Frames) -> NDArray[np.int64]:
+    """Requests waiting during each step: the server's queue, and those that the client's cap holds back."""
+    starts_s = frames.steps["start_s"].to_numpy(dtype=np.float64)
+    arrived = np.searchsorted(np.sort(frames.requests["arrival_s"].to_numpy()), starts_s, side="right")
+    sent = np.searchsorted(np.sort(frames.requests["send_s"].dropna().to_numpy()), starts_s, side="right")
+    return np.asarray(frames.steps["waiting"].to_numpy(dtype=np.int64) + (arrived - sent), dtype=np.int64)
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

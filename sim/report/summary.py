@@ -1,0 +1,285 @@
+"""A run as the JSON of `vllm bench serve --save-result --save-detailed`, so that scripts for the one read the other.
+
+Not for printing (`console`) and not for what only a simulator knows (`insight`, kept apart under the key `sim`).
+The one idea: rebuild what the bench's client would have noted of each request, then apply its formulas to that.
+Keys, order, units and formulas: vllm/benchmarks/serve.py of vLLM 0.32. Set once where a simulation has no answer:
+`date` is the simulated zero (19700101-000000, as the same seed must give the same bytes), `generated_texts` are empty.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sim.errors import InputError
+from sim.report.insight import insight
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from sim.report.frames import Frames, Itls
+
+_METRICS = ("ttft", "tpot", "itl", "e2el", "client_queue_time", "e2el_including_client_queue")
+_GOODPUT_METRICS = ("ttft", "tpot", "e2el")
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryOptions:
+    """What `--percentile-metrics`, `--metric-percentiles` and `--goodput` select. Defaults are vLLM's.
+
+    `goodput_slo_ms`: upper bounds per request in ms for any of ttft, tpot and e2el; empty: no goodput.
+    """
+
+    percentile_metrics: tuple[str, ...] = ("ttft", "tpot", "itl")
+    percentiles: tuple[float, ...] = (99.0,)
+    goodput_slo_ms: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def parse(
+        cls, percentile_metrics: str = "ttft,tpot,itl", metric_percentiles: str = "99", goodput: Sequence[str] = ()
+    ) -> SummaryOptions:
+        """From the flags' text, e.g. "ttft,e2el", "50,99.9" and ["ttft:200", "tpot:20"] (ms). Raises InputError."""
+        metrics = tuple(percentile_metrics.split(","))
+        for name in metrics:
+            if name not in _METRICS:
+                raise InputError(field="--percentile-metrics", value=name, expected=f"any of {', '.join(_METRICS)}")
+        percentiles = tuple(
+            _number("--metric-percentiles", text, "numbers from 0 to 100", 100.0)
+            for text in metric_percentiles.split(",")
+        )
+        return cls(metrics, percentiles, dict(_slo(pair) for pair in goodput))
+
+
+def summarize(frames: Frames, options: SummaryOptions | None = None) -> dict[str, object]:
+    """The result of a run: vLLM's keys in vLLM's order (seconds in the lists, ms in `*_ms`), then `sim`.
+
+    A request counts as successful when it finished; rejected and unfinished ones are failed, as for vLLM's client.
+    The clock of `duration` and `start_times` starts with the workload. Nothing in it is NaN or infinite.
+    """
+    options = options or SummaryOptions()
+    client = _client_records(frames)
+    duration_s = _duration_s(frames)
+    capped = frames.meta.get("max_concurrency") is not None
+    rated = _request_rate(frames) != "inf"
+    series = _series_s(client, queued=capped, rated=rated)
+    result = _settings(frames, len(client.success))
+    result |= _totals(client, series, duration_s, options)
+    for metric in _METRICS:
+        if metric in options.percentile_metrics and metric in series:
+            result |= _statistics_ms(metric, series[metric], options.percentiles)
+    result["sim"] = insight(frames)
+    return result
+
+
+def write_json(result: Mapping[str, object], path: Path) -> None:
+    """Write `result` as one line of strict JSON (no NaN), as `vllm bench serve` does."""
+    with path.open("w", encoding="utf-8") as file:
+        json.dump(result, file, allow_nan=False)
+        file.write("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """What vLLM's client notes of each request, in order of arrival; 0 for what a failed request never had."""
+
+    success: NDArray[np.bool_]
+    start_s: NDArray[np.float64]
+    ttft_s: NDArray[np.float64]
+    latency_s: NDArray[np.float64]
+    queue_s: NDArray[np.float64]
+    prompt_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    itls: Itls
+    errors: list[str]
+
+
+def _client_records(frames: Frames) -> _Client:
+    table = frames.requests
+    success = (table["status"] == "finished").to_numpy(dtype=bool)
+    send_s = table["send_s"].to_numpy(dtype=np.float64)
+    latency_s = np.where(success, table["finish_s"].to_numpy(dtype=np.float64) - send_s, 0.0)
+    told = zip(table["error"], table["status"], strict=True)
+    return _Client(
+        success=success,
+        start_s=np.nan_to_num(send_s),
+        ttft_s=np.nan_to_num(table["first_token_s"].to_numpy(dtype=np.float64) - send_s),
+        latency_s=latency_s,
+        queue_s=np.nan_to_num(send_s - table["arrival_s"].to_numpy(dtype=np.float64)),
+        prompt_tokens=table["prompt_tokens"].to_numpy(dtype=np.int64),
+        output_tokens=np.where(success, table["output_tokens"].to_numpy(dtype=np.int64), 0),
+        itls=frames.itls,
+        errors=["" if status == "finished" else str(error or status) for error, status in told],
+    )
+
+
+def _duration_s(frames: Frames) -> float:
+    """From the workload's start until the last client has its last token, or, cut short, until the last step's end."""
+    ends = [frames.requests[column].max() for column in ("send_s", "finish_s")]
+    ends.append(frames.steps["end_s"].max())
+    return max((float(end) for end in ends if end == end), default=0.0)
+
+
+def _series_s(client: _Client, *, queued: bool, rated: bool) -> dict[str, NDArray[np.float64]]:
+    """Each metric's values over the successful requests, in seconds; the client's queue only when it caps."""
+    ok = client.success
+    gaps = client.output_tokens - 1
+    decode_s = client.latency_s - client.ttft_s
+    several = ok & (gaps > 0)
+    series = {
+        "ttft": client.ttft_s[ok],
+        "tpot": decode_s[several] / gaps[several],
+        "itl": client.itls.values_s[np.repeat(ok, np.diff(client.itls.offsets))],
+        "e2el": client.latency_s[ok],
+    }
+    if queued:
+        series["client_queue_time"] = client.queue_s[ok]
+    if queued and rated:
+        series["e2el_including_client_queue"] = client.latency_s[ok] + client.queue_s[ok]
+    return series
+
+
+def _settings(frames: Frames, num_prompts: int) -> dict[str, object]:
+    """The keys that vLLM takes from the bench's own flags."""
+    meta = frames.meta
+    model = meta.get("model") or meta.get("profile")
+    return {
+        "date": "19700101-000000",
+        "endpoint_type": "vllm",
+        "backend": "vllm",
+        "label": meta.get("label"),
+        "model_id": model,
+        "tokenizer_id": model,
+        "num_prompts": num_prompts,
+        "request_rate": _request_rate(frames),
+        "burstiness": meta.get("burstiness", 1.0),
+        "max_concurrency": meta.get("max_concurrency"),
+    }
+
+
+def _request_rate(frames: Frames) -> object:
+    rate = frames.meta.get("request_rate")
+    return "inf" if rate is None or rate == math.inf else rate
+
+
+def _totals(
+    client: _Client, series: Mapping[str, NDArray[np.float64]], duration_s: float, options: SummaryOptions
+) -> dict[str, object]:
+    completed = int(client.success.sum())
+    total_input = int(client.prompt_tokens[client.success].sum())
+    total_output = int(client.output_tokens.sum())
+    per_s = _Rate(duration_s)
+    peak_tokens, peak_requests = _peaks_per_second(client)
+    slo_ms = options.goodput_slo_ms
+    return {
+        "duration": duration_s,
+        "completed": completed,
+        "failed": len(client.success) - completed,
+        "total_input_tokens": total_input,
+        "total_output_tokens": total_output,
+        "request_throughput": per_s(completed),
+        "request_goodput": per_s(_good(client, series, slo_ms)) if slo_ms else None,
+        "output_throughput": per_s(total_output),
+        "total_token_throughput": per_s(total_input + total_output),
+        **_details(client),
+        "max_output_tokens_per_s": peak_tokens,
+        "max_concurrent_requests": peak_requests,
+        "rtfx": 0.0,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    duration_s: float
+
+    def __call__(self, count: int) -> float:
+        return count / self.duration_s if self.duration_s > 0 else 0.0
+
+
+def _details(client: _Client) -> dict[str, object]:
+    """The lists of `--save-detailed`, one entry per request."""
+    gaps = client.itls.values_s.tolist()
+    bounds = client.itls.offsets.tolist()
+    return {
+        "input_lens": client.prompt_tokens.tolist(),
+        "output_lens": client.output_tokens.tolist(),
+        "ttfts": client.ttft_s.tolist(),
+        "itls": [gaps[a:b] for a, b in pairwise(bounds)],
+        "latencies": client.latency_s.tolist(),
+        "start_times": client.start_s.tolist(),
+        "queue_times": client.queue_s.tolist(),
+        "generated_texts": [""] * len(client.success),
+        "errors": client.errors,
+    }
+
+
+def _good(client: _Client, series: Mapping[str, NDArray[np.float64]], slo_ms: Mapping[str, float]) -> int:
+    """Requests within every bound; a single token has a TPOT of 0, so it always meets that one."""
+    tpot_s = np.zeros(len(series["ttft"]))
+    tpot_s[client.output_tokens[client.success] > 1] = series["tpot"]
+    values_s = {"ttft": series["ttft"], "tpot": tpot_s, "e2el": series["e2el"]}
+    good = np.ones(len(tpot_s), dtype=bool)
+    for metric, bound_ms in slo_ms.items():
+        good &= values_s[metric] <= bound_ms / 1000
+    return int(good.sum())
+
+
+def _peaks_per_second(client: _Client) -> tuple[float, int]:
+    """Most tokens in, and most requests touching, any whole second counted from the first successful send.
+
+    The token times are summed gap by gap, so that a token on a second's edge falls on the same side as vLLM's.
+    """
+    rows = np.flatnonzero(client.success)
+    if len(rows) == 0:
+        return 0.0, 0
+    zero_s = client.start_s[rows].min()
+    ends_s = client.start_s[rows] + client.latency_s[rows]
+    seconds = math.ceil(ends_s.max() - zero_s) + 1
+    tokens = np.zeros(seconds, dtype=np.int64)
+    for row, first_s in zip(rows.tolist(), client.start_s[rows] + client.ttft_s[rows], strict=True):
+        times_s = np.cumsum(np.concatenate(([first_s], client.itls.row(row))))
+        second = (times_s - zero_s).astype(np.int64)
+        np.add.at(tokens, second[(second >= 0) & (second < seconds)], 1)
+    change = np.zeros(seconds + 1, dtype=np.int64)
+    np.add.at(change, (client.start_s[rows] - zero_s).astype(np.int64), 1)
+    np.add.at(change, (ends_s - zero_s).astype(np.int64) + 1, -1)
+    return float(tokens.max()), int(np.cumsum(change).max())
+
+
+def _statistics_ms(metric: str, values_s: NDArray[np.float64], percentiles: Sequence[float]) -> dict[str, object]:
+    """Mean, median, population deviation and the percentiles (linear between ranks); 0 of nothing, as vLLM says."""
+    values_s = values_s if len(values_s) else np.zeros(1)
+    result: dict[str, object] = {
+        f"mean_{metric}_ms": float(np.mean(values_s)) * 1000,
+        f"median_{metric}_ms": float(np.median(values_s)) * 1000,
+        f"std_{metric}_ms": float(np.std(values_s)) * 1000,
+    }
+    for p in percentiles:
+        word = str(int(p)) if int(p) == p else str(p)
+        result[f"p{word}_{metric}_ms"] = float(np.percentile(values_s, p)) * 1000
+    return result
+
+
+def _slo(pair: str) -> tuple[str, float]:
+    name, _, bound = pair.partition(":")
+    if name not in _GOODPUT_METRICS:
+        expected = f"NAME:MILLISECONDS with a name of {', '.join(_GOODPUT_METRICS)}"
+        raise InputError(field="--goodput", value=pair, expected=expected)
+    return name, _number("--goodput", bound, f"a number of milliseconds >= 0 after {name}:", math.inf)
+
+
+def _number(flag: str, text: str, expected: str, largest: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= largest:
+        raise InputError(field=flag, value=text, expected=expected)
+    return value
