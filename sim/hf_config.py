@@ -105,7 +105,7 @@ class HfConfig:
         return "bfloat16" if stated == "float32" else stated
 
     def max_model_len(self) -> int:
-        """The longest sequence in tokens by vLLM's rule: the smallest stated length, times RoPE's factor if it is plain.
+        """The longest sequence in tokens by vLLM's rule: the smallest stated length, times a plain RoPE factor.
 
         Source: vLLM 0.32, transformers_utils/model_arch_config_convertor.py and config/model.py.
         """

@@ -11,7 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from sim.errors import InputError
-from sim.specs import DTYPE_BYTES
+from sim.hf_config import DTYPE_BYTES
 
 if TYPE_CHECKING:
     from sim.specs import GpuSpec, ModelSpec, ParallelSpec
@@ -110,7 +110,7 @@ class KvCapacity:
         return int(self.max_concurrency * self.max_model_len)
 
     def lines(self) -> tuple[str, str]:
-        """The two figures as vLLM logs them (up to 0.28 as two lines, 0.32 as one, joined by a comma)."""
+        """The two figures as vLLM logs them (0.32 joins them by a comma in one line, earlier versions log two)."""
         return (
             f"GPU KV cache size: {self.tokens:,} tokens",
             f"Maximum concurrency for {self.max_model_len:,} tokens per request: {self.max_concurrency:.2f}x",

@@ -217,7 +217,7 @@ def gpu_spec(name: str) -> GpuSpec:
 
 
 def model_spec(name: str, *, dtype: str = "auto") -> ModelSpec:
-    """A model of the catalogue (`qwen3-14b`, `Qwen/Qwen3-14B`) or of a config.json's path. Raises InputError, OSError."""
+    """A model of the catalogue (`qwen3-14b`, `Qwen/Qwen3-14B`) or of a config.json. Raises InputError, OSError."""
     known = re.sub(r"-(hf|instruct|chat|base)$", "", name.rpartition("/")[2].lower().removesuffix("-hf"))
     if known in model_names() and not Path(name).is_file():
         return ModelSpec.from_hf_config(CATALOG / "models" / f"{known}.json", name=known, dtype=dtype)

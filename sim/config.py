@@ -1,0 +1,390 @@
+"""What a user says with `vllm serve` flags, and vLLM 0.32's way from there to the scheduler's numbers.
+
+Not for reading the command line (`sim.cli.flags`), nor for rules of single scheduling steps (`sim.core`). The one idea:
+None is "unset"; an explicit flag stands above the settings that a profile was measured under, and those above vLLM's
+defaults for the GPU. Source: vLLM 0.32, engine/arg_utils.py, config/scheduler.py, config/cache.py.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sim.core.config import SchedulerConfig
+from sim.errors import InputError
+from sim.memory import KvCapacity, MemoryPlan, kv_blocks, longest_request, plan_memory
+from sim.specs import KV_DTYPE_BYTES, ParallelSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sim.specs import GpuSpec, ModelSpec
+
+GIB = 1 << 30
+AUTO_LENGTH = -1
+"""`--max-model-len auto`: the longest that the KV cache can hold, at most the model's own."""
+
+POLICIES = ("fcfs", "priority")
+PERFORMANCE_MODES = ("balanced", "interactivity", "throughput")
+DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
+KV_CACHE_DTYPES = ("auto", *KV_DTYPE_BYTES)
+
+VLLM_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        "dtype": "auto",
+        "tensor_parallel_size": 1,
+        "block_size": 16,
+        "gpu_memory_utilization": 0.92,
+        "kv_cache_dtype": "auto",
+        "enable_prefix_caching": True,
+        "enable_chunked_prefill": True,
+        "long_prefill_token_threshold": 0,
+        "long_prefill_token_threshold_adaptive": False,
+        "scheduling_policy": "fcfs",
+        "scheduler_reserve_full_isl": True,
+        "watermark": 0.0,
+        "performance_mode": "balanced",
+    }
+)
+"""Defaults that depend on nothing, as of vLLM 0.32."""
+
+
+class NotBuilt(NamedTuple):
+    """A flag of vLLM that this version takes at one value only."""
+
+    only: object
+    why: str
+
+
+NOT_BUILT: Mapping[str, NotBuilt] = MappingProxyType(
+    {
+        "async_scheduling": NotBuilt(False, "this version simulates synchronous scheduling (--no-async-scheduling)"),
+        "speculative_config": NotBuilt(None, "speculative decoding is not simulated"),
+        "spec_method": NotBuilt(None, "speculative decoding is not simulated"),
+        "spec_model": NotBuilt(None, "speculative decoding is not simulated"),
+        "spec_tokens": NotBuilt(None, "speculative decoding is not simulated"),
+        "kv_offloading_size": NotBuilt(None, "offloading of KV blocks is not simulated"),
+        "max_num_queued_reqs": NotBuilt(None, "the API server's queue limit is not simulated"),
+        "max_num_queued_tokens": NotBuilt(None, "the API server's queue limit is not simulated"),
+        "stream_interval": NotBuilt(1, "each token is streamed by itself"),
+        "pipeline_parallel_size": NotBuilt(1, "one pipeline stage is simulated"),
+        "data_parallel_size": NotBuilt(1, "one replica is simulated"),
+    }
+)
+
+NO_EFFECT: Mapping[str, str] = MappingProxyType(
+    {
+        "prefill_schedule_interval": "it acts only between data-parallel ranks, and one engine is simulated",
+        "disable_hybrid_kv_cache_manager": "every layer of the models simulated here has full attention",
+        "disable_chunked_mm_input": "prompts are text",
+        "prefix_caching_hash_algo": "blocks are told apart exactly, whatever the hash",
+    }
+)
+"""Flags that are accepted, and do nothing in what is simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Flags of `vllm serve`, under its names; None is unset. Raises InputError for a value that vLLM refuses.
+
+    Units: tokens, requests, blocks; `gpu_memory_utilization` and `watermark` are fractions, `kv_cache_memory_bytes` is
+    per GPU. `max_model_len` of -1 is vLLM's `auto`.
+    """
+
+    dtype: str | None = None
+    tensor_parallel_size: int | None = None
+    max_model_len: int | None = None
+    block_size: int | None = None
+    gpu_memory_utilization: float | None = None
+    kv_cache_memory_bytes: int | None = None
+    kv_cache_dtype: str | None = None
+    num_gpu_blocks_override: int | None = None
+    enable_prefix_caching: bool | None = None
+    max_num_batched_tokens: int | None = None
+    max_num_scheduled_tokens: int | None = None
+    max_num_seqs: int | None = None
+    max_num_active_seqs: int | None = None
+    enable_chunked_prefill: bool | None = None
+    long_prefill_token_threshold: int | None = None
+    long_prefill_token_threshold_adaptive: bool | None = None
+    scheduling_policy: str | None = None
+    scheduler_reserve_full_isl: bool | None = None
+    watermark: float | None = None
+    performance_mode: str | None = None
+    async_scheduling: bool | None = None
+    speculative_config: str | None = None
+    spec_method: str | None = None
+    spec_model: str | None = None
+    spec_tokens: int | None = None
+    kv_offloading_size: float | None = None
+    max_num_queued_reqs: int | None = None
+    max_num_queued_tokens: int | None = None
+    stream_interval: int | None = None
+    pipeline_parallel_size: int | None = None
+    data_parallel_size: int | None = None
+    prefill_schedule_interval: int | None = None
+    disable_hybrid_kv_cache_manager: bool | None = None
+    disable_chunked_mm_input: bool | None = None
+    prefix_caching_hash_algo: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in _AT_LEAST.items():
+            value = getattr(self, name)
+            self._require(value is None or value >= least, name, f"{least} or more")
+        length = self.max_model_len
+        self._require(length is None or length >= 1 or length == AUTO_LENGTH, "max_model_len", "1 or more, or auto")
+        share = self.gpu_memory_utilization
+        self._require(share is None or 0 < share <= 1, "gpu_memory_utilization", "a fraction in (0, 1]")
+        mark = self.watermark
+        self._require(mark is None or 0 <= mark < 1, "watermark", "a fraction in [0, 1)")
+        # All of vLLM's attention backends for CUDA take multiples of 16 and nothing else.
+        self._require((self.block_size or 16) % 16 == 0, "block_size", "a multiple of 16")
+        for name, allowed in _ONE_OF.items():
+            self._require(getattr(self, name) in (None, *allowed), name, f"one of {', '.join(allowed)}")
+
+    def _require(self, ok: bool, name: str, expected: str) -> None:
+        if not ok:
+            raise InputError(field=name, value=getattr(self, name), expected=expected)
+
+    def notes(self) -> tuple[str, ...]:
+        """One line for each flag that was given and has no effect here."""
+        return tuple(f"{_flag(n)} has no effect: {why}" for n, why in NO_EFFECT.items() if getattr(self, n) is not None)
+
+    def resolve(
+        self,
+        *,
+        gpu: GpuSpec | None = None,
+        model: ModelSpec | None = None,
+        server_defaults: Mapping[str, object] = MappingProxyType({}),
+    ) -> SchedulerConfig:
+        """The scheduler's numbers: `settle` without what led to them."""
+        return self.settle(gpu=gpu, model=model, server_defaults=server_defaults).scheduler
+
+    def settle(
+        self,
+        *,
+        gpu: GpuSpec | None = None,
+        model: ModelSpec | None = None,
+        server_defaults: Mapping[str, object] = MappingProxyType({}),
+    ) -> Settled:
+        """Choose every number as vLLM 0.32's API server does when it starts.
+
+        `server_defaults` are the flags that a profile was measured under (names with underscores; others are passed
+        over). Raises InputError for what is not built, for what vLLM refuses, and where a default needs a GPU or a
+        model that is not given.
+        """
+        self._refuse_not_built()
+        measured = _measured(server_defaults)
+        said = _over(self, measured)
+        length = _model_length(said, model)
+        tokens, seqs = _budgets(self, said, gpu, length)
+        kv = _Blocks(self, measured, said, gpu, model).choose(tokens, seqs)
+        longest = longest_request(kv.num_blocks, kv.block_size)
+        length = min(length, longest) if said.max_model_len == AUTO_LENGTH else length
+        if length > longest:
+            expected = f"at most {longest}, which is what the {kv.num_blocks} KV blocks can hold for one request"
+            raise InputError(field="max_model_len", value=length, expected=expected)
+        return Settled(_scheduler(said, length, tokens, seqs, kv), replace(kv, max_model_len=length))
+
+    def _refuse_not_built(self) -> None:
+        for name, (only, why) in NOT_BUILT.items():
+            value = getattr(self, name)
+            if value is not None and value != only:
+                raise InputError(f"{_flag(name)}: not built yet: {why}")
+
+
+_AT_LEAST = {
+    "tensor_parallel_size": 1, "block_size": 1, "kv_cache_memory_bytes": 1, "num_gpu_blocks_override": 2,
+    "max_num_batched_tokens": 1, "max_num_scheduled_tokens": 1, "max_num_seqs": 1, "max_num_active_seqs": 1,
+    "long_prefill_token_threshold": 0, "spec_tokens": 1, "max_num_queued_reqs": 0, "max_num_queued_tokens": 0,
+    "stream_interval": 1, "pipeline_parallel_size": 1, "data_parallel_size": 1, "prefill_schedule_interval": 1,
+}  # fmt: skip
+
+_ONE_OF = {
+    "dtype": DTYPES,
+    "kv_cache_dtype": KV_CACHE_DTYPES,
+    "scheduling_policy": POLICIES,
+    "performance_mode": PERFORMANCE_MODES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KvChoice:
+    """The KV cache that was chosen, and why it has this size."""
+
+    num_blocks: int
+    block_size: int
+    origin: str
+    """What said so: a flag, the profile's server, or the estimate."""
+    memory: MemoryPlan | None = None
+    """The estimate, where it was needed."""
+    max_model_len: int = 0
+
+    @property
+    def capacity(self) -> KvCapacity:
+        """What fits, as vLLM counts it."""
+        return KvCapacity(self.num_blocks, self.block_size, self.max_model_len)
+
+
+class Settled(NamedTuple):
+    """All that `EngineConfig.settle` decided."""
+
+    scheduler: SchedulerConfig
+    kv: KvChoice
+
+
+def batch_defaults(gpu: GpuSpec) -> tuple[int, int]:
+    """(max_num_batched_tokens, max_num_seqs) that vLLM's API server starts from on this GPU."""
+    if gpu.memory_bytes >= 160 * GIB:
+        return 16384, 1024
+    # vLLM leaves the A100 with the small budget, whatever its memory: a large one cost it throughput.
+    if gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.device_name.lower():
+        return 8192, 1024
+    return 2048, 256
+
+
+def human_int(text: str) -> int:
+    """A whole number as vLLM's flags take it: `8192`, `8k` = 8,000, `8K` = 8,192, `25.6k` = 25,600; k, m, g, t.
+
+    Raises ValueError. Source: vLLM 0.32, utils/argparse_utils.py.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT])", text.strip())
+    if match is None:
+        return int(text)
+    number, suffix = match.groups()
+    power = "kmgt".index(suffix.lower()) + 1
+    if suffix.islower():
+        return int(float(number) * 1000**power)
+    if "." in number:
+        raise ValueError(f"{text!r} has a fraction of a binary unit; {number}{suffix.lower()} is decimal")
+    return int(number) << 10 * power
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _measured(server_defaults: Mapping[str, object]) -> EngineConfig:
+    known = {field.name for field in fields(EngineConfig)} - NOT_BUILT.keys()
+    settings: dict[str, Any] = {name: value for name, value in server_defaults.items() if name in known}
+    return EngineConfig(**settings)
+
+
+def _over(explicit: EngineConfig, measured: EngineConfig) -> EngineConfig:
+    """`explicit`, then `measured`, then vLLM's fixed defaults."""
+    values: dict[str, Any] = {}
+    for field in fields(EngineConfig):
+        name = field.name
+        said = (getattr(explicit, name), getattr(measured, name), VLLM_DEFAULTS.get(name))
+        values[name] = next((value for value in said if value is not None), None)
+    return EngineConfig(**values)
+
+
+def _model_length(said: EngineConfig, model: ModelSpec | None) -> int:
+    """`max_model_len`, as long as the model's own at most; the KV cache may still shorten an automatic one."""
+    asked = said.max_model_len
+    if model is None:
+        if asked is None or asked == AUTO_LENGTH:
+            raise InputError(field="max_model_len", expected="a length in tokens, as no model is named to take it from")
+        return asked
+    if asked is None or asked == AUTO_LENGTH:
+        return model.max_model_len
+    if asked > model.max_model_len:
+        expected = f"at most {model.max_model_len}, the longest that {model.name}'s config.json allows"
+        raise InputError(field="max_model_len", value=asked, expected=expected)
+    return asked
+
+
+def _budgets(explicit: EngineConfig, said: EngineConfig, gpu: GpuSpec | None, length: int) -> tuple[int, int]:
+    """(max_num_batched_tokens, max_num_seqs). Only what the user left open is fitted to the rest, as vLLM does."""
+    tokens, seqs = said.max_num_batched_tokens, said.max_num_seqs
+    if tokens is None or seqs is None:
+        default_tokens, default_seqs = _default_budgets(said, gpu)
+        tokens = tokens or default_tokens
+        seqs = seqs or default_seqs
+    if explicit.max_num_batched_tokens is None:
+        if not said.enable_chunked_prefill:
+            tokens = max(tokens, length)
+        tokens = min(tokens, seqs * length)
+    if explicit.max_num_seqs is None:
+        seqs = min(seqs, tokens)
+    return tokens, seqs
+
+
+def _default_budgets(said: EngineConfig, gpu: GpuSpec | None) -> tuple[int, int]:
+    if gpu is None:
+        missing = "max_num_batched_tokens" if said.max_num_batched_tokens is None else "max_num_seqs"
+        raise InputError(field=missing, expected="a number, as no GPU is named to take vLLM's default from")
+    tokens, seqs = batch_defaults(gpu)
+    factor = 2 if said.performance_mode == "throughput" else 1
+    return tokens * factor, seqs * factor
+
+
+_RESIZES_KV = ("gpu_memory_utilization", "kv_cache_memory_bytes", "kv_cache_dtype", "dtype", "tensor_parallel_size")
+"""Flags that make a measured number of blocks worthless."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Chooses the number of KV blocks: stated, else measured with the profile, else from memory."""
+
+    explicit: EngineConfig
+    measured: EngineConfig
+    said: EngineConfig
+    gpu: GpuSpec | None
+    model: ModelSpec | None
+
+    def choose(self, tokens: int, seqs: int) -> KvChoice:
+        block_size = self.said.block_size or 16
+        if self.explicit.num_gpu_blocks_override is not None:
+            return KvChoice(self.explicit.num_gpu_blocks_override, block_size, "--num-gpu-blocks-override")
+        if self.measured.num_gpu_blocks_override is not None and not self._resized():
+            # The same memory in blocks of another size.
+            held = self.measured.num_gpu_blocks_override * (self.measured.block_size or 16)
+            return KvChoice(held // block_size, block_size, "measured with the profile")
+        return self._from_memory(block_size, tokens, seqs)
+
+    def _resized(self) -> bool:
+        before = _over(self.measured, EngineConfig())
+        return any(getattr(self.explicit, name) not in (None, getattr(before, name)) for name in _RESIZES_KV)
+
+    def _from_memory(self, block_size: int, tokens: int, seqs: int) -> KvChoice:
+        if self.model is None:
+            raise InputError(field="num_gpu_blocks_override", expected="a number, as no model is named to size it by")
+        parallel = ParallelSpec(self.said.tensor_parallel_size or 1)
+        bytes_per_token = self.model.kv_bytes_per_token(self.said.kv_cache_dtype or "auto", parallel)
+        if self.said.kv_cache_memory_bytes is not None:
+            blocks = kv_blocks(self.said.kv_cache_memory_bytes, bytes_per_token, block_size)
+            return KvChoice(blocks, block_size, "--kv-cache-memory-bytes")
+        if self.gpu is None:
+            raise InputError(field="num_gpu_blocks_override", expected="a number, as no GPU is named to size it by")
+        memory = plan_memory(
+            self.gpu,
+            self.model,
+            parallel,
+            gpu_memory_utilization=self.said.gpu_memory_utilization or 0.0,
+            max_num_batched_tokens=tokens,
+            max_num_seqs=seqs,
+        )
+        return KvChoice(kv_blocks(memory.kv_bytes, bytes_per_token, block_size), block_size, "estimated", memory)
+
+
+def _scheduler(said: EngineConfig, length: int, tokens: int, seqs: int, kv: KvChoice) -> SchedulerConfig:
+    return SchedulerConfig(
+        max_num_batched_tokens=tokens,
+        max_num_seqs=seqs,
+        max_model_len=length,
+        num_gpu_blocks=kv.num_blocks,
+        block_size=kv.block_size,
+        policy="priority" if said.scheduling_policy == "priority" else "fcfs",
+        enable_chunked_prefill=bool(said.enable_chunked_prefill),
+        enable_prefix_caching=bool(said.enable_prefix_caching),
+        scheduler_reserve_full_isl=bool(said.scheduler_reserve_full_isl),
+        watermark=said.watermark or 0.0,
+        long_prefill_token_threshold=said.long_prefill_token_threshold or 0,
+        long_prefill_token_threshold_adaptive=bool(said.long_prefill_token_threshold_adaptive),
+        max_num_active_seqs=said.max_num_active_seqs,
+        max_num_scheduled_tokens=said.max_num_scheduled_tokens,
+    )
