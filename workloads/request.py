@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_TOKENS = 10**9
+"""More than any context window will hold for long: a larger number is a mistake."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

@@ -1,0 +1,37 @@
+"""BurstGPT (HPMLL/BurstGPT): requests of a university's ChatGPT and GPT-4 service.
+
+`Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type`; the later release inserts `Session ID,Elapsed
+time`. `Timestamp` is seconds since the trace's first midnight, whole or not. Failed calls carry 0 tokens: they are
+skipped later, and counted. Not for the model's name, nor for sessions, whose texts the trace does not tell.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workloads.readers.row import MAX_SECONDS, Row, in_order, number, tokens
+from workloads.readers.table import read_table
+from workloads.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+COLUMNS = ("Timestamp", "Request tokens", "Response tokens")
+
+
+def rows(path: Path) -> Iterator[Row]:
+    """Each row of the trace at `path`; arrivals count from the first row, since later files start days in."""
+    first = before = None
+    stamp_name, prompt_name, output_name = COLUMNS
+    for index, (place, cells) in enumerate(read_table(path, COLUMNS)):
+        stamp = cells[stamp_name.lower()]
+        now = in_order(place, stamp_name, stamp, number(place, stamp_name, stamp, high=MAX_SECONDS), before)
+        first, before = (now if first is None else first), now
+        request = Request(
+            request_id=f"burstgpt-{index}",
+            arrival_s=now - first,
+            prompt_tokens=tokens(place, prompt_name, cells[prompt_name.lower()]),
+            output_tokens=tokens(place, output_name, cells[output_name.lower()]),
+        )
+        yield Row(request, place.line, prompt_name, output_name)

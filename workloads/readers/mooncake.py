@@ -1,0 +1,112 @@
+"""Mooncake's traces (kvcache-ai/Mooncake): JSON lines with the prompt's blocks as hash ids, so prefix caching works.
+
+`{"timestamp": ms, "input_length": n, "output_length": m, "hash_ids": [...]}`, one id per block of 512 prompt tokens,
+the last one partial. An id stands for its block and all before it, so equal ids are equal text at equal positions: the
+block becomes the content piece `(id, 512)`.
+
+Some of these traces stamp requests in ticks of 3 s. A tick's requests are spread evenly at random inside it, in file
+order; served at once, each tick would be a burst that never was.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, groupby, pairwise
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from workloads.readers.row import MAX_SECONDS, Place, Row, in_order, integer, json_object, member, number, tokens
+from workloads.readers.source import read_lines
+from workloads.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+KEYS = ("timestamp", "input_length", "output_length", "hash_ids")
+BLOCK_TOKENS = 512
+TICK_MS = 3000
+
+_TICK_JITTER_MS = 10
+"""The real stamps lie 2997 to 3003 ms apart."""
+_LOOK_AHEAD_STAMPS = 17
+_LOOK_AHEAD_ROWS = 4096
+_MAX_HASH_ID = 2**63 - 1
+
+
+class _Entry(NamedTuple):
+    place: Place
+    stamp_ms: float
+    prompt_tokens: int
+    output_tokens: int
+    content: tuple[tuple[int, int], ...]
+
+
+def rows(path: Path, *, seed: int) -> Iterator[Row]:
+    """Each row of the trace at `path`, at its own stamp or, in ticks, at a time drawn with `seed`.
+
+    Memory: the rows of a tick, and the first few ticks while it is found out whether there are any.
+    """
+    entries = _entries(path)
+    ahead = _look_ahead(entries)
+    entries = chain(ahead, entries)
+    timed = _spread(entries, Random(seed)) if _in_ticks(ahead) else ((entry.stamp_ms, entry) for entry in entries)
+    for index, (arrival_ms, entry) in enumerate(timed):
+        request = Request(
+            request_id=f"mooncake-{index}",
+            arrival_s=arrival_ms / 1e3,
+            prompt_tokens=entry.prompt_tokens,
+            output_tokens=entry.output_tokens,
+            content=entry.content,
+        )
+        yield Row(request, entry.place.line, "input_length", "output_length")
+
+
+def _entries(path: Path) -> Iterator[_Entry]:
+    before = None
+    for line, text in read_lines(path):
+        place = Place(path, line)
+        record = json_object(place, text)
+        stamp, prompt, output, hash_ids = (member(place, record, key) for key in KEYS)
+        now = number(place, "timestamp", stamp, high=MAX_SECONDS * 1e3, unit="milliseconds")
+        before = in_order(place, "timestamp", stamp, now, before)
+        prompt_tokens = tokens(place, "input_length", prompt)
+        output_tokens = tokens(place, "output_length", output)
+        yield _Entry(place, now, prompt_tokens, output_tokens, _content(place, hash_ids, prompt_tokens))
+
+
+def _content(place: Place, hash_ids: object, prompt_tokens: int) -> tuple[tuple[int, int], ...]:
+    blocks = -(-prompt_tokens // BLOCK_TOKENS)
+    if not isinstance(hash_ids, list) or len(hash_ids) != blocks:
+        raise place.error(
+            "hash_ids", hash_ids, f"a list of {blocks} ids, one per {BLOCK_TOKENS} of the prompt's tokens"
+        )
+    ids = (integer(place, "hash_ids", one, low=0, high=_MAX_HASH_ID) for one in hash_ids)
+    return tuple((one, min(BLOCK_TOKENS, prompt_tokens - i * BLOCK_TOKENS)) for i, one in enumerate(ids))
+
+
+def _look_ahead(entries: Iterator[_Entry]) -> list[_Entry]:
+    ahead: list[_Entry] = []
+    stamps: set[float] = set()
+    for entry in entries:
+        ahead.append(entry)
+        stamps.add(entry.stamp_ms)
+        if len(stamps) == _LOOK_AHEAD_STAMPS or len(ahead) == _LOOK_AHEAD_ROWS:
+            break
+    return ahead
+
+
+def _in_ticks(ahead: list[_Entry]) -> bool:
+    """Whether stamps repeat, and different ones lie whole ticks apart."""
+    gaps = [after - before for before, after in pairwise(entry.stamp_ms for entry in ahead)]
+    steps = [gap for gap in gaps if gap]
+    off_ms = (abs(gap - TICK_MS * max(1, round(gap / TICK_MS))) for gap in steps)
+    return 0 < len(steps) < len(gaps) and all(off <= _TICK_JITTER_MS for off in off_ms)
+
+
+def _spread(entries: Iterable[_Entry], rng: Random) -> Iterator[tuple[float, _Entry]]:
+    ticks = ((stamp, list(group)) for stamp, group in groupby(entries, key=lambda entry: entry.stamp_ms))
+    end: list[tuple[float, list[_Entry]]] = [(float("inf"), [])]
+    for (stamp_ms, tick), (next_ms, _) in pairwise(chain(ticks, end)):
+        width_ms = min(TICK_MS, next_ms - stamp_ms)
+        offsets = sorted(rng.random() for _ in tick)
+        yield from ((stamp_ms + offset * width_ms, entry) for offset, entry in zip(offsets, tick, strict=True))

@@ -1,0 +1,107 @@
+"""Plain traces, for whatever has no dialect of its own: CSV with a header line, or one JSON object per line.
+
+| what          | under one of these names (CSV: any case)                                   |
+|---------------|----------------------------------------------------------------------------|
+| arrival, s    | `arrival_s`, `arrival`, `arrival_time`, `arrived_at`, `timestamp`, `time_s` |
+| prompt        | `prompt_tokens`, `prompt_len`, `input_tokens`, `input_len`, `num_prefill_tokens` |
+| output        | `output_tokens`, `output_len`, `completion_tokens`, `num_decode_tokens`    |
+| optional      | `request_id` (text, each once), `priority` (integer, lower first)          |
+| optional, JSON lines only | `content` (list of `[content_id, n]` that sum to the prompt), `output_content` (id) |
+
+Other columns are ignored. Arrivals are seconds since the start of the workload, and are kept as they are. The one idea:
+names that say what they are; a file that offers two names for one thing is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workloads.readers.row import MAX_SECONDS, Place, Row, in_order, integer, json_object, number, tokens
+from workloads.readers.source import read_lines
+from workloads.readers.table import read_table
+from workloads.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+ARRIVAL = ("arrival_s", "arrival", "arrival_time", "arrived_at", "timestamp", "time_s")
+PROMPT = ("prompt_tokens", "prompt_len", "input_tokens", "input_len", "num_prefill_tokens")
+OUTPUT = ("output_tokens", "output_len", "completion_tokens", "num_decode_tokens")
+
+_MAX_ID = 2**63 - 1
+
+
+def csv_rows(path: Path) -> Iterator[Row]:
+    """Each row of the CSV file at `path`."""
+    return _rows(read_table(path, ()), "csv", shares=False)
+
+
+def jsonl_rows(path: Path) -> Iterator[Row]:
+    """Each line of the JSON lines file at `path`."""
+    places = ((Place(path, line), text) for line, text in read_lines(path))
+    return _rows(((place, json_object(place, text)) for place, text in places), "jsonl", shares=True)
+
+
+def speaks(names: Iterable[str]) -> bool:
+    """Whether `names` offer an arrival, a prompt's and an output's length."""
+    found = set(names)
+    return all(found.intersection(known) for known in (ARRIVAL, PROMPT, OUTPUT))
+
+
+def _rows(records: Iterable[tuple[Place, Mapping[str, Any]]], dialect: str, *, shares: bool) -> Iterator[Row]:
+    before = None
+    # The ids that the file gives itself are all that is remembered of it: results are told apart by them.
+    seen: set[str] = set()
+    for index, (place, record) in enumerate(records):
+        arrival, prompt, output = (_only(place, record, known) for known in (ARRIVAL, PROMPT, OUTPUT))
+        now = number(place, arrival, record[arrival], high=MAX_SECONDS)
+        before = in_order(place, arrival, record[arrival], now, before)
+        prompt_tokens = tokens(place, prompt, record[prompt])
+        request = Request(
+            request_id=_request_id(place, record, seen) or f"{dialect}-{index}",
+            arrival_s=now,
+            prompt_tokens=prompt_tokens,
+            output_tokens=tokens(place, output, record[output]),
+            content=_content(place, record.get("content"), prompt_tokens) if shares else None,
+            output_content=_optional(place, record, "output_content", low=0) if shares else None,
+            priority=_optional(place, record, "priority", low=-_MAX_ID) or 0,
+        )
+        yield Row(request, place.line, prompt, output)
+
+
+def _only(place: Place, record: Mapping[str, Any], known: tuple[str, ...]) -> str:
+    found = [name for name in known if name in record]
+    if len(found) != 1:
+        raise place.error(known[0], f"names {', '.join(record)}", f"exactly one of {', '.join(known)}")
+    return found[0]
+
+
+def _optional(place: Place, record: Mapping[str, Any], name: str, *, low: int) -> int | None:
+    value = record.get(name)
+    return None if value is None else integer(place, name, value, low=low, high=_MAX_ID)
+
+
+def _request_id(place: Place, record: Mapping[str, Any], seen: set[str]) -> str | None:
+    value = record.get("request_id")
+    if value is None:
+        return None
+    if not isinstance(value, str | int) or isinstance(value, bool) or value == "" or str(value) in seen:
+        raise place.error("request_id", value, "a name that no row above has")
+    seen.add(str(value))
+    return str(value)
+
+
+def _content(place: Place, value: object, prompt_tokens: int) -> tuple[tuple[int, int], ...] | None:
+    if value is None:
+        return None
+    expected = f"a list of [content_id, n] whose n sum to the prompt's {prompt_tokens} tokens"
+    if not isinstance(value, list) or not all(isinstance(piece, list) and len(piece) == 2 for piece in value):
+        raise place.error("content", value, expected)
+    pieces = tuple(
+        (integer(place, "content", one, low=0, high=_MAX_ID), integer(place, "content", n, low=1, high=prompt_tokens))
+        for one, n in value
+    )
+    if sum(n for _, n in pieces) != prompt_tokens:
+        raise place.error("content", value, expected)
+    return pieces

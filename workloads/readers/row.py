@@ -1,0 +1,120 @@
+"""One line of a trace, checked: where it stands, its numbers, and the request that it becomes.
+
+Not for a dialect's names and units. The one idea: a reader hands each value to a function here, which returns a number
+in range or says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from workloads.errors import TraceError
+from workloads.request import MAX_TOKENS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from workloads.request import Request
+
+MAX_SECONDS = 1e9
+"""32 years: a larger arrival is a date since 1970, or milliseconds in a column of seconds."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+class Row(NamedTuple):
+    """A request and where it was read: the names under which its file gives the two lengths serve an error's text."""
+
+    request: Request
+    line: int | None = None
+    prompt_field: str = "prompt_tokens"
+    output_field: str = "output_tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file (None: the file as a whole)."""
+
+    file: Path
+    line: int | None
+
+    def error(self, field: str, value: object, expected: str) -> TraceError:
+        """What is wrong here, to be raised."""
+        return TraceError(file=self.file, line=self.line, field=field, value=value, expected=expected)
+
+
+def integer(place: Place, field: str, value: object, *, low: int, high: int) -> int:
+    """`value` (a JSON value, or a CSV cell's text) as an integer in [low, high]."""
+    number = value
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        number = int(value)
+    if not isinstance(number, int) or isinstance(number, bool) or not low <= number <= high:
+        raise place.error(field, value, f"an integer from {low} to {high}")
+    return number
+
+
+def tokens(place: Place, field: str, value: object) -> int:
+    """`value` as a number of tokens. 0 is read: whether such a row can be used is decided later."""
+    return integer(place, field, value, low=0, high=MAX_TOKENS)
+
+
+def number(place: Place, field: str, value: object, *, high: float, unit: str = "seconds") -> float:
+    """`value` (a JSON number, or a CSV cell's text) as a finite number in [0, high]."""
+    parsed = math.nan
+    if isinstance(value, str):
+        if _NUMBER.fullmatch(value):
+            parsed = float(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        # JSON integers may be too large for a float.
+        parsed = float(value) if abs(value) <= high else math.inf
+    if not 0.0 <= parsed <= high:
+        raise place.error(field, value, f"{unit} from 0 to {high:.0f}")
+    return parsed
+
+
+def in_order(place: Place, field: str, shown: object, now: float, before: float | None) -> float:
+    """`now`, unless it lies before the row above: readers stream, so they cannot sort."""
+    if before is not None and now < before:
+        raise place.error(field, shown, "a time not before the row above (sort the trace by time)")
+    return now
+
+
+def member(place: Place, record: dict[str, Any], key: str) -> Any:
+    """`record[key]`, or an error that shows the keys that are there."""
+    if key not in record:
+        raise place.error(key, f"keys {', '.join(record)}", f"a key {key!r}")
+    return record[key]
+
+
+def json_object(place: Place, text: str) -> dict[str, Any]:
+    """`text` as one JSON object, each key once."""
+    try:
+        value = json.loads(text, object_pairs_hook=_unique)
+    except _TwiceError as error:
+        raise place.error("key", error.args[0], "each key once") from error
+    except json.JSONDecodeError as error:
+        line = error.lineno if place.line is None else place.line
+        found = text[error.pos : error.pos + 20] or "the end of the text"
+        raise Place(place.file, line).error("JSON", found, f"one whole JSON object ({error.msg})") from error
+    except (ValueError, RecursionError) as error:  # an integer of thousands of digits; thousands of brackets
+        raise place.error("JSON", text[:20], f"one JSON object ({error})") from error
+    if not isinstance(value, dict):
+        raise place.error("JSON", text[:20], "a JSON object")
+    return value
+
+
+class _TwiceError(ValueError):
+    """A JSON object names a key twice."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _TwiceError(next(name for name in found if names.count(name) > 1))
+    return found

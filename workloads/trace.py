@@ -1,0 +1,172 @@
+"""A trace as the simulator reads it: requests in order of arrival, chosen and counted as the user asked.
+
+Not for a file's dialect (`workloads.readers`) nor for making requests up (`workloads.synthetic`): both only hand rows
+to a `Trace`. The one idea: a trace is a stream that can be started again, never a list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from workloads.errors import TraceError
+from workloads.readers.dialects import FORMATS, detect, reader
+from workloads.readers.source import read_head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from workloads.readers.row import Row
+    from workloads.request import Request
+
+NO_PROMPT = "prompt of 0 tokens"
+NO_OUTPUT = "output of 0 tokens"
+TOO_LONG = "longer than max_model_len"
+FOLLOWS_SKIPPED = "follows a skipped turn"
+
+
+class Complaint(NamedTuple):
+    """Why a row cannot be used: the reason it is counted under, and the parts of the error it is with `strict`."""
+
+    reason: str
+    field: str
+    value: object
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which of a trace's requests are served, and how fast they come. Applied in this order:
+
+    1. `start_s`, `end_s`: only arrivals in [start_s, end_s) of the trace's own seconds; start_s becomes 0.
+    2. Rows that cannot be used are skipped and counted or, with `strict`, an error: 0 prompt or output tokens; prompt
+       plus output longer than `max_model_len` tokens; turns that follow a skipped one.
+    3. `rate_scale`: arrivals are divided by it, so 2.0 is twice the rate (a session's think times stay as they are).
+    4. `limit`: at most so many requests.
+
+    Raises `TraceError` that names the option and its range.
+    """
+
+    strict: bool = False
+    max_model_len: int | None = None
+    rate_scale: float = 1.0
+    limit: int | None = None
+    start_s: float | None = None
+    end_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _option("rate_scale", self.rate_scale, "a finite number > 0", 0.0 < self.rate_scale < math.inf)
+        _option("limit", self.limit, "an integer >= 1", self.limit is None or self.limit >= 1)
+        _option("max_model_len", self.max_model_len, "an integer >= 2", (self.max_model_len or 2) >= 2)
+        _option("start_s", self.start_s, "seconds >= 0", self.start_s is None or 0.0 <= self.start_s < math.inf)
+        _option("end_s", self.end_s, "seconds > start_s", self.end_s is None or self.end_s > (self.start_s or 0.0))
+
+    def complaint(self, row: Row) -> Complaint | None:
+        """Why a row cannot be used; None if it can."""
+        request = row.request
+        if request.prompt_tokens == 0:
+            return Complaint(NO_PROMPT, row.prompt_field, 0, "at least 1 token")
+        if request.output_tokens == 0:
+            return Complaint(NO_OUTPUT, row.output_field, 0, "at least 1 token")
+        total = request.prompt_tokens + request.output_tokens
+        if self.max_model_len is not None and total > self.max_model_len:
+            fields = f"{row.prompt_field} + {row.output_field}"
+            return Complaint(TOO_LONG, fields, total, f"at most max_model_len = {self.max_model_len} tokens")
+        return None
+
+
+def _option(name: str, value: object, expected: str, good: bool) -> None:
+    if not good:
+        raise TraceError(field=name, value=value, expected=expected)
+
+
+class Trace:
+    """Requests in order of arrival (equal stamps: in file order). Each `iter()` starts again, from the file.
+
+    Reading raises `TraceError` at the first line that is wrong, and when no request at all can be used.
+
+    `name`: the path or the built-in's name. `format`: which dialect it is in, or `synthetic`.
+    `skipped`: reason -> rows skipped for it; filled while the trace is read, by the latest `iter()`.
+    """
+
+    def __init__(self, name: str, form: str, rows: Callable[[], Iterator[Row]], selection: Selection) -> None:
+        self.name = name
+        self.format = form
+        self.skipped: Counter[str] = Counter()
+        self._rows = rows
+        self._selection = selection
+
+    def __iter__(self) -> Iterator[Request]:
+        self.skipped = Counter()
+        count = 0
+        for row in self._usable(self.skipped):
+            count += 1
+            yield self._rated(row.request)
+            if count == self._selection.limit:
+                return
+        if count == 0:
+            told = ", ".join(f"{n} skipped: {reason}" for reason, n in self.skipped.items()) or "none in the window"
+            raise TraceError(file=self.name, field="requests", value=told, expected="at least one that can be used")
+
+    def _usable(self, skipped: Counter[str]) -> Iterator[Row]:
+        gone: set[str] = set()
+        for row in self._window():
+            complaint = self._selection.complaint(row)
+            if complaint is None and row.request.after in gone:
+                complaint = Complaint(FOLLOWS_SKIPPED, "after", row.request.after, "a turn that is not skipped")
+            if complaint is None:
+                yield row
+                continue
+            if self._selection.strict:
+                _, field, value, expected = complaint
+                raise TraceError(file=self.name, line=row.line, field=field, value=value, expected=expected)
+            skipped[complaint.reason] += 1
+            # Only turns of sessions name their outputs, so nothing is remembered of a trace's skipped rows.
+            if row.request.output_content is not None:
+                gone.add(row.request.request_id)
+
+    def _window(self) -> Iterator[Row]:
+        start_s, end_s = self._selection.start_s or 0.0, self._selection.end_s
+        for row in self._rows():
+            if end_s is not None and row.request.arrival_s >= end_s:
+                return
+            if row.request.arrival_s >= start_s:
+                yield row
+
+    def _rated(self, request: Request) -> Request:
+        chosen = self._selection
+        if chosen.rate_scale == 1.0 and not chosen.start_s:
+            return request
+        return replace(request, arrival_s=(request.arrival_s - (chosen.start_s or 0.0)) / chosen.rate_scale)
+
+
+def read_trace(
+    path: str | Path,
+    *,
+    format: str = "auto",  # noqa: A002  # the option's name on the command line
+    strict: bool = False,
+    max_model_len: int | None = None,
+    rate_scale: float = 1.0,
+    limit: int | None = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    seed: int = 0,
+) -> Trace:
+    """The trace in the file at `path`, plain or gzip. `format`: `auto` or a name of `FORMATS`.
+
+    Seconds count from the trace's first request (Azure, BurstGPT, vllm-bench) or as the file counts them (Mooncake,
+    csv, jsonl). `seed` places requests inside Mooncake's 3 s ticks. The other options: see `Selection`.
+
+    Raises `TraceError` for a file that cannot be read or is in no known format. Rows are read when iterated.
+    """
+    selection = Selection(strict, max_model_len, rate_scale, limit, start_s, end_s)
+    if format not in ("auto", *FORMATS):
+        raise TraceError(field="format", value=format, expected=f"auto or one of {', '.join(FORMATS)}")
+    path = Path(path)
+    read_head(path)
+    form = detect(path) if format == "auto" else format
+    rows = reader(form, seed=seed)
+    return Trace(str(path), form, lambda: rows(path), selection)
