@@ -21,6 +21,13 @@ _SECTIONS = {
     "client_queue_time": ("Client Queue Time", "Client-side Queueing"),
     "e2el_including_client_queue": ("E2EL incl. Client Queue", "Queue-inclusive End-to-end Latency"),
 }
+_LIMIT_LABELS = {
+    "tokens": "  by the step's token budget:",
+    "seqs": "  by max_num_seqs:",
+    "blocks": "  by free KV blocks:",
+    "preemption": "  by a preemption:",
+    "client_cap": "  by the client's cap in flight:",
+}
 _SPLIT_LABELS = {
     "client_queue": "In the client's queue (ms):",
     "request_path": "HTTP and tokenizer (ms):",
@@ -109,6 +116,9 @@ def _load_lines(load: object) -> Iterator[str]:
     yield _title("Load")
     yield _percent("Engine busy (% of time):", load["busy_share"])
     yield _percent("Somebody held back (% of time):", load["queued_share"])
+    for limit, label in _LIMIT_LABELS.items():
+        if load["held_back_by"][limit] > 0:
+            yield _percent(label, load["held_back_by"][limit])
     if load["ordering_only"]:
         yield "At its capacity: queueing times here are good for"
         yield "ordering settings, not as numbers."

@@ -23,6 +23,10 @@ ORDERING_ONLY_LOAD = 0.95
 """From this load on, 2 % of error in the capacity moves a queueing time by 40 % or more: W ~ 1 / (1 - load)."""
 
 
+_LIMITS = ("tokens", "seqs", "blocks", "preemption")
+"""Values of the column `limit` that leave requests waiting: budget, max_num_seqs, KV blocks, a preemption's pause."""
+
+
 def insight(frames: Frames) -> dict[str, object]:
     """Provenance, steps, preemption, cache, KV, the parts of TTFT, and the load. Shares are fractions of 1."""
     meta = frames.meta
@@ -113,15 +117,18 @@ def _spread_ms(values_s: NDArray[np.float64]) -> dict[str, float]:
 def _load(frames: Frames) -> Mapping[str, object]:
     """How near to its capacity the run was, from the run itself.
 
-    queue: requests that have arrived but that nobody has taken, at the client or the server, after each step's
-    decision. In a many-server queue with random arrivals the mean of that queue while there is one is
-    1 / (1 - load), whatever the number of places and the service time (M/M/c: the queue's length is geometric once
-    all places are taken). Hence load = 1 - 1 / mean_queue, which a burstier workload raises. It is capped by the
-    share of time in which the engine was busy, as an engine that idles 10 % of the time has at least that to spare.
+    queue: requests that have arrived but that nobody has taken, at the client or the server, during each step.
+    held_back_by: the share of time in which each limit kept somebody waiting.
+    estimate: in a queue with random arrivals the mean length while there is a queue is 1 / (1 - load), whatever the
+    number of places and the service time (M/M/c: once all places are taken, the length is geometric). Hence
+    load = 1 - 1 / mean_queue; 0 says that hardly anybody ever waited. Burstier arrivals raise it, as they should.
+    It is capped by the busy share: an engine that idles 10 % of the time has at least that to spare.
     """
     steps = frames.steps
     step_s = (steps["end_s"] - steps["start_s"]).to_numpy(dtype=np.float64)
-    queue = _held_back(frames)
+    at_client = _at_client(frames)
+    at_server = steps["waiting"].to_numpy(dtype=np.int64)
+    queue = at_client + at_server
     held_s = float(step_s[queue > 0].sum())
     mean_queue = float((queue * step_s).sum()) / held_s if held_s > 0 else 0.0
     span_s = float(steps["end_s"].max() - steps["start_s"].min()) if len(steps) else 0.0
@@ -132,16 +139,25 @@ def _load(frames: Frames) -> Mapping[str, object]:
         "busy_share": busy,
         "queued_share": _share(held_s, span_s),
         "mean_queue": mean_queue,
+        "held_back_by": {
+            **{
+                name: _share(float(step_s[(at_server > 0) & (steps["limit"] == name)].sum()), span_s)
+                for name in _LIMITS
+            },
+            "client_cap": _share(float(step_s[at_client > 0].sum()), span_s),
+        },
         "ordering_only": load >= ORDERING_ONLY_LOAD,
     }
 
 
-def _held_back(frames: Frames) -> NDArray[np.int64]:
-    """Requests waiting during each step: the server's queue, and those that the client's cap holds back."""
+def _at_client(frames: Frames) -> NDArray[np.int64]:
+    """Requests that the client's own cap holds back at the start of each step, (steps,)."""
     starts_s = frames.steps["start_s"].to_numpy(dtype=np.float64)
-    arrived = np.searchsorted(np.sort(frames.requests["arrival_s"].to_numpy()), starts_s, side="right")
-    sent = np.searchsorted(np.sort(frames.requests["send_s"].dropna().to_numpy()), starts_s, side="right")
-    return np.asarray(frames.steps["waiting"].to_numpy(dtype=np.int64) + (arrived - sent), dtype=np.int64)
+    arrived = np.searchsorted(np.sort(frames.requests["arrival_s"].to_numpy(dtype=np.float64)), starts_s, side="right")
+    sent = np.searchsorted(
+        np.sort(frames.requests["send_s"].dropna().to_numpy(dtype=np.float64)), starts_s, side="right"
+    )
+    return np.asarray(arrived - sent, dtype=np.int64)
 
 
 def _share(part: float, whole: float) -> float:

@@ -88,7 +88,10 @@ def write_json(result: Mapping[str, object], path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """What vLLM's client notes of each request, in order of arrival; 0 for what a failed request never had."""
+    """What vLLM's client notes of each request, in order of arrival; 0 for what a failed request never had.
+
+    A request that was never sent, which no real bench leaves behind, starts when it should have.
+    """
 
     success: NDArray[np.bool_]
     start_s: NDArray[np.float64]
@@ -104,15 +107,16 @@ class _Client:
 def _client_records(frames: Frames) -> _Client:
     table = frames.requests
     success = (table["status"] == "finished").to_numpy(dtype=bool)
-    send_s = table["send_s"].to_numpy(dtype=np.float64)
+    arrival_s = table["arrival_s"].to_numpy(dtype=np.float64)
+    send_s = table["send_s"].fillna(table["arrival_s"]).to_numpy(dtype=np.float64)
     latency_s = np.where(success, table["finish_s"].to_numpy(dtype=np.float64) - send_s, 0.0)
     told = zip(table["error"], table["status"], strict=True)
     return _Client(
         success=success,
-        start_s=np.nan_to_num(send_s),
+        start_s=send_s,
         ttft_s=np.nan_to_num(table["first_token_s"].to_numpy(dtype=np.float64) - send_s),
         latency_s=latency_s,
-        queue_s=np.nan_to_num(send_s - table["arrival_s"].to_numpy(dtype=np.float64)),
+        queue_s=send_s - arrival_s,
         prompt_tokens=table["prompt_tokens"].to_numpy(dtype=np.int64),
         output_tokens=np.where(success, table["output_tokens"].to_numpy(dtype=np.int64), 0),
         itls=frames.itls,

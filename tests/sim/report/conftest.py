@@ -77,7 +77,7 @@ class ToyServer:
                 self.flight += 1
 
     def step(self) -> None:
-        budget, plan, preempted, admitted = self.budget, [], 0, 0
+        budget, plan, preempted, admitted, limit = self.budget, [], 0, 0, "nothing"
         for r in list(self.running):
             if r not in self.running:
                 continue
@@ -99,6 +99,7 @@ class ToyServer:
         while not preempted and self.waiting and budget and len(self.running) < self.seats:
             r = self.waiting[0]
             if -(-r.known // BLOCK) > self.free:
+                limit = "blocks"
                 break
             self.running.append(self.waiting.pop(0))
             r.scheduled_s = r.scheduled_s if r.scheduled_s == r.scheduled_s else self.now_s
@@ -107,15 +108,23 @@ class ToyServer:
             plan.append((r, n))
             budget -= n
             admitted += 1
-        self.finish(plan, preempted, admitted)
+        if self.waiting and limit == "nothing":
+            limit = "preemption" if preempted else "tokens" if not budget else "seqs"
+        self.finish(plan, preempted, admitted, limit)
 
-    def finish(self, plan: list[tuple[ToyRequest, int]], preempted: int, admitted: int) -> None:
+    def finish(self, plan: list[tuple[ToyRequest, int]], preempted: int, admitted: int, limit: str) -> None:
         prefill = sum(n for _, n in plan if n > 1)
         end_s = self.now_s + self.step_s + 1e-4 * len(plan) + 3.3e-5 * prefill
         row = {"start_s": self.now_s, "end_s": end_s, "host_s": 0.002, "num_tokens": sum(n for _, n in plan)}
         row |= {"num_seqs": len(plan), "prefill_tokens": prefill, "decodes": sum(n == 1 for _, n in plan), "sampled": 0}
         row |= {"running": len(self.running), "waiting": len(self.waiting), "free_blocks": self.free}
-        row |= {"admitted": admitted, "preempted": preempted, "hit_tokens": 0, "extrapolated": prefill > 1900}
+        row |= {
+            "admitted": admitted,
+            "preempted": preempted,
+            "hit_tokens": 0,
+            "extrapolated": prefill > 1900,
+            "limit": limit,
+        }
         for r, n in plan:
             r.computed += n
             if r.computed == r.known:
@@ -154,7 +163,7 @@ REQUESTS = ["request_id", "priority", "arrival_s", "send_s", "queued_s", "schedu
             "prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "recomputed_tokens", "status",
             "error"]  # fmt: skip
 STEPS = ["start_s", "end_s", "host_s", "num_tokens", "num_seqs", "prefill_tokens", "decodes", "sampled", "running",
-         "waiting", "free_blocks", "admitted", "preempted", "hit_tokens", "extrapolated"]  # fmt: skip
+         "waiting", "free_blocks", "admitted", "preempted", "hit_tokens", "extrapolated", "limit"]  # fmt: skip
 
 
 def _table(records: list[dict[str, object]], columns: list[str]) -> pd.DataFrame:
