@@ -8,7 +8,7 @@ defaults for the GPU. Source: vLLM 0.32, engine/arg_utils.py, config/scheduler.p
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -186,7 +186,7 @@ class EngineConfig:
         if length > longest:
             expected = f"at most {longest}, which is what the {kv.num_blocks} KV blocks can hold for one request"
             raise InputError(field="max_model_len", value=length, expected=expected)
-        return Settled(_scheduler(said, length, tokens, seqs, kv), replace(kv, max_model_len=length))
+        return Settled(_scheduler(said, length, tokens, seqs, kv), kv)
 
     def _refuse_not_built(self) -> None:
         for name, (only, why) in NOT_BUILT.items():
@@ -220,12 +220,6 @@ class KvChoice:
     """What said so: a flag, the profile's server, or the estimate."""
     memory: MemoryPlan | None = None
     """The estimate, where it was needed."""
-    max_model_len: int = 0
-
-    @property
-    def capacity(self) -> KvCapacity:
-        """What fits, as vLLM counts it."""
-        return KvCapacity(self.num_blocks, self.block_size, self.max_model_len)
 
 
 class Settled(NamedTuple):
@@ -233,6 +227,11 @@ class Settled(NamedTuple):
 
     scheduler: SchedulerConfig
     kv: KvChoice
+
+    @property
+    def capacity(self) -> KvCapacity:
+        """What the KV cache holds, as vLLM counts it."""
+        return KvCapacity(self.kv.num_blocks, self.kv.block_size, self.scheduler.max_model_len)
 
 
 def batch_defaults(gpu: GpuSpec) -> tuple[int, int]:
