@@ -1,4 +1,4 @@
-"""Proof of faithfulness: the core, driven by the loop that recorded the real scheduler's decisions, must decide the same.
+"""Proof of faithfulness: the core, driven by the loop that recorded the real scheduler, must decide the same.
 
 A recorded case holds settings, requests and, for every `schedule()` call, what vLLM decided. Not a simulation: steps
 take no time here, arrivals are counted in steps. Format and loop: docs/conformance.md.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ Record = dict[str, Any]
 
 OUTPUT_CONTENT = 1_000_003
 """Output token p of the i-th request is content `OUTPUT_CONTENT + i` at position p."""
+_EXPECTED_LINE = "one JSON object per line"
 COMPARED = ("n", "admitted", "preempted", "free", "waiting", "finished")
 
 
@@ -92,19 +94,28 @@ def read_cases(path: Path) -> Iterator[Record]:
     try:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
             for line_number, line in enumerate(lines, start=1):
-                case = json.loads(line)
-                missing = [key for key in ("case", "config", "requests", "steps") if key not in case]
-                if missing:
-                    raise InputError("a key is missing", file=path, line=line_number, field=missing[0])
-                yield case
-    except (ValueError, EOFError, TypeError, gzip.BadGzipFile) as error:
-        if isinstance(error, InputError):
-            raise
+                yield _parse_case(line, path, line_number)
+    except (EOFError, UnicodeDecodeError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
-            f"not a recorded case: {error}", file=path, line=line_number + 1, expected="one JSON object per line"
+            f"not a file of recorded cases: {error}", file=path, line=line_number + 1, expected=_EXPECTED_LINE
         ) from error
     if line_number == 0:
-        raise InputError("no cases in this file", file=path, expected="one JSON object per line")
+        raise InputError("no cases in this file", file=path, expected=_EXPECTED_LINE)
+
+
+def _parse_case(line: str, path: Path, line_number: int) -> Record:
+    try:
+        case = json.loads(line)
+    except ValueError as error:
+        raise InputError(
+            f"not a recorded case: {error}", file=path, line=line_number, expected=_EXPECTED_LINE
+        ) from error
+    if not isinstance(case, dict):
+        raise InputError("not a recorded case", file=path, line=line_number, expected=_EXPECTED_LINE)
+    missing = [key for key in ("case", "config", "requests", "steps") if key not in case]
+    if missing:
+        raise InputError("a key is missing", file=path, line=line_number, field=missing[0])
+    return case
 
 
 def compare(case: Record, make_scheduler: Callable[[SchedulerConfig], Scheduler] = Scheduler) -> Difference | None:

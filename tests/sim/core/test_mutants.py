@@ -1,0 +1,241 @@
+"""The proof of conformance works: break one rule of the core, and the recorded decisions notice.
+
+A mutant is a copy of the core with one line of its source changed. One that no recorded case notices would mean that
+the recorded cases do not cover that rule.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+import sim.core
+from sim.conformance import compare, missing_feature, read_cases
+
+CORE = Path(sim.core.__file__).parent
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+MUTANTS = {
+    # name: (file, what stands there, what the mutant says, golden files that aim at the rule)
+    "fcfs preempts the first admitted": ("scheduler", "return self.running[-1]", "return self.running[0]", "pressure"),
+    "priority ties: the last of equals goes": (
+        "scheduler",
+        "max(self.running, key",
+        "max(reversed(self.running), key",
+        "ties",
+    ),
+    "priority victims ignore the arrival time": (
+        "scheduler",
+        "(request.priority, request.arrival_time))",
+        "request.priority)",
+        "priority midprio",
+    ),
+    "waiting ties go by time of insertion": (
+        "request_queue",
+        "request.arrival_time, request.request_id, request)",
+        "request.arrival_time, f'{len(self._heap):09}', request)",
+        "ties",
+    ),
+    "a preempted request queues at the back": ("scheduler", "self.waiting.prepend(", "self.waiting.add(", "pressure"),
+    "requests are admitted after a preemption": ("scheduler", "if step.preempted:\n ", "if False:\n ", "pressure"),
+    "a withdrawn victim keeps its tokens": (
+        "scheduler",
+        "self.token_budget += n",
+        "pass",
+        "midprio same_step_victim",
+    ),
+    "a victim stays in the step": ("scheduler", "step.withdraw(victim)", "pass", "midprio same_step_victim"),
+    "a victim in the same step loses its hashes": (
+        "scheduler",
+        "step.withdraw(victim)\n",
+        (
+            "step.withdraw(victim)\n"
+            "                for block in victim.blocks[victim.num_computed_tokens // self.config.block_size:]:\n"
+            "                    self.kv_cache_manager.block_pool._findable.pop(block.block_hash, None)\n"
+            "                    block.block_hash = None\n"
+        ),
+        "same_step_victim",
+    ),
+    "the next in the queue passes a head that does not fit": (
+        "scheduler",
+        "            return Limit.BLOCKS\n",
+        (
+            "            if len(self.waiting) > 1:\n"
+            "                self.waiting.add(self.waiting.pop())\n"
+            "            return Limit.BLOCKS\n"
+        ),
+        "pressure",
+    ),
+    "without chunks a prompt takes what budget is left": (
+        "scheduler",
+        "if not self.config.enable_chunked_prefill:",
+        "if False:",
+        "nochunk basic",
+    ),
+    "a threshold cuts a request that is alone": ("scheduler", "or live <= 1", "", "smallthr"),
+    "the adaptive threshold counts running requests only": (
+        "scheduler",
+        "max_num_batched_tokens // live)",
+        "max_num_batched_tokens // max(1, len(self.running)))",
+        "smallthr basic",
+    ),
+    "the threshold spares running prompts": (
+        "scheduler",
+        "min(n, step.threshold, step.token_budget)",
+        "min(n, step.token_budget)",
+        "smallthr basic",
+    ),
+    "max_num_active_seqs is ignored": (
+        "config",
+        "self.max_num_active_seqs or self.max_num_seqs",
+        "self.max_num_seqs",
+        "basic",
+    ),
+    "max_num_scheduled_tokens is ignored": (
+        "config",
+        "self.max_num_scheduled_tokens or self.max_num_batched_tokens",
+        "self.max_num_batched_tokens",
+        "schedtok",
+    ),
+    "the watermark is ignored": ("kv_cache_manager", "if anything_running:", "if False:", "wm"),
+    "the watermark counts when nothing runs": ("kv_cache_manager", "if anything_running:", "if True:", "wm"),
+    "the watermark leaves out the null block": (
+        "kv_cache_manager",
+        "int(config.watermark * config.num_gpu_blocks)",
+        "int(config.watermark * config.usable_blocks)",
+        "wm",
+    ),
+    "the watermark is rounded up": (
+        "kv_cache_manager",
+        "int(config.watermark * config.num_gpu_blocks)",
+        "-int(-config.watermark * config.num_gpu_blocks // 1)",
+        "wm pressure",
+    ),
+    "no full-sequence admission gate": (
+        "kv_cache_manager",
+        "request.num_tokens if self._reserve_full_isl else computed + num_new_tokens",
+        "computed + num_new_tokens",
+        "pressure",
+    ),
+    "the gate looks at the prompt only": (
+        "kv_cache_manager",
+        "total = request.num_tokens if",
+        "total = request.num_prompt_tokens if",
+        "pressure",
+    ),
+    "hit blocks that others hold count as needed, too": (
+        "kv_cache_manager",
+        "needed += sum(block.ref_cnt == 0 for block in hit)",
+        "needed += len(hit)",
+        "prefix multiturn everything wild",
+    ),
+    "a whole sequence may hit": (
+        "kv_cache_manager",
+        "(request.num_tokens - 1) // self._block_size",
+        "request.num_tokens // self._block_size",
+        "prefix",
+    ),
+    "a resumed request looks up its prompt only": (
+        "kv_cache_manager",
+        "range((request.num_tokens - 1) //",
+        "range((request.num_prompt_tokens - 1) //",
+        "prefix everything multiturn",
+    ),
+    "blocks are freed head first": ("kv_cache_manager", "reversed(request.blocks)", "request.blocks", "prefix"),
+    "blocks are hashed a step late": (
+        "kv_cache_manager",
+        "min(num_tokens, request.num_tokens) // size",
+        "min(request.num_computed_tokens, request.num_tokens) // size",
+        "prefix",
+    ),
+    "hashes are forgotten when a block is freed": (
+        "block_pool",
+        "            if block.ref_cnt == 0:\n                if",
+        (
+            "            if block.ref_cnt == 0:\n"
+            "                if block.block_hash is not None and self._findable.get(block.block_hash) is block:\n"
+            "                    del self._findable[block.block_hash]\n"
+            "                block.block_hash = None\n"
+            "                if"
+        ),
+        "prefix",
+    ),
+    "hashes outlive the reuse of their block": ("block_pool", "del self._findable[block_hash]", "pass", "prefix"),
+    "the most recently used block is evicted": ("block_pool", "popitem(last=False)", "popitem(last=True)", "prefix"),
+    "of duplicates the newest is found": (
+        "block_pool",
+        (
+            "        if self._findable.setdefault(block_hash, block) is not block:\n"
+            "            self._duplicates.setdefault(block_hash, []).append(block)\n"
+        ),
+        (
+            "        older = self._findable.get(block_hash)\n"
+            "        self._findable[block_hash] = block\n"
+            "        if older is not None:\n"
+            "            self._duplicates.setdefault(block_hash, []).insert(0, older)\n"
+        ),
+        "prefix multiturn everything wild",
+    ),
+    "evicting one duplicate forgets all": (
+        "block_pool",
+        "if others is None:\n            del self._findable[block_hash]",
+        "if True:\n            self._findable.pop(block_hash, None)",
+        "prefix multiturn everything wild",
+    ),
+    "identity ignores the text before a block": (
+        "block_hash",
+        "return hash((parent, content_id, start, size))",
+        "return hash((0, content_id, start, size))",
+        "prefix",
+    ),
+}
+
+
+def mutant_scheduler(folder: Path, module: str, old: str, new: str):
+    """The Scheduler class of a copy of the core in which `old` reads `new`."""
+    name = "mutant_core"
+    for source in CORE.glob("*.py"):
+        text = source.read_text()
+        if source.stem == module:
+            assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {source.name}: the list is stale"
+            text = text.replace(old, new)
+        target = folder / name / source.name
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(text.replace("sim.core", name))
+    for loaded in [loaded for loaded in sys.modules if loaded.split(".")[0] == name]:
+        del sys.modules[loaded]
+    importlib.invalidate_caches()
+    return importlib.import_module(f"{name}.scheduler").Scheduler, importlib.import_module(f"{name}.config")
+
+
+def is_noticed(make_scheduler, files: str) -> bool:
+    for family in files.split():
+        for case in read_cases(GOLDEN / f"{family}.jsonl.gz"):
+            if missing_feature(case["config"]):
+                continue
+            if compare(case, make_scheduler):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_rule_is_noticed(name, tmp_path, monkeypatch):
+    module, old, new, files = MUTANTS[name]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    scheduler, config = mutant_scheduler(tmp_path, module, old, new)
+
+    def make_scheduler(settings):
+        return scheduler(config.SchedulerConfig(**{f: getattr(settings, f) for f in settings.__slots__}))
+
+    assert is_noticed(make_scheduler, files)
+
+
+def test_an_unbroken_copy_is_not_noticed(tmp_path, monkeypatch):
+    """The harness itself changes nothing: a mutant that says the same decides the same."""
+    line = "return self.running[-1]"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    scheduler, _ = mutant_scheduler(tmp_path, "scheduler", line, line)
+    assert not is_noticed(scheduler, "same_step_victim ties")
