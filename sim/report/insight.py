@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from sim.report.frames import Frames
 
 ORDERING_ONLY_LOAD = 0.95
-"""From this load on, 2 % of error in the capacity moves a queueing time by 40 % or more: W ~ 1 / (1 - load)."""
-
+"""Waiting grows as 1 / (1 - load): at this load a capacity wrong by 2 % moves it by -27 or +61 %."""
 
 _LIMITS = ("tokens", "seqs", "blocks", "preemption")
 """Values of the column `limit` that leave requests waiting: budget, max_num_seqs, KV blocks, a preemption's pause."""

@@ -167,7 +167,10 @@ STEPS = ["start_s", "end_s", "host_s", "num_tokens", "num_seqs", "prefill_tokens
 
 
 def _table(records: list[dict[str, object]], columns: list[str]) -> pd.DataFrame:
-    return pd.DataFrame(records, columns=columns)
+    """Typed columns, even of an empty run."""
+    kinds = {"request_id": "str", "status": "str", "error": "str", "limit": "str", "extrapolated": "bool"}
+    table = pd.DataFrame(records, columns=columns)
+    return table.astype({c: kinds.get(c, "float64" if c.endswith("_s") else "int64") for c in columns})
 
 
 def make_toy_run(

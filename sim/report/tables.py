@@ -1,0 +1,83 @@
+"""A run's frames on disk: requests.parquet (with the token gaps as a list column) and steps.parquet, and back again.
+
+Not for results in vLLM's form (`summary`). The one idea: both files carry the run's `meta` in their schema, so that
+either alone still says what made it. No clock and no pandas metadata goes in: the same run gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sim.errors import InputError
+from sim.report.frames import Frames, Itls
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+REQUESTS_FILE = "requests.parquet"
+STEPS_FILE = "steps.parquet"
+_META_KEY = b"elpase"
+
+
+def write_frames(frames: Frames, folder: Path) -> None:
+    """Write both files into an existing folder. `requests.parquet` gets the column `itls_s`, a list per request."""
+    requests = _columns(frames.requests)
+    requests["itls_s"] = pa.LargeListArray.from_arrays(frames.itls.offsets, frames.itls.values_s)
+    _write(requests, frames.meta, folder / REQUESTS_FILE)
+    _write(_columns(frames.steps), frames.meta, folder / STEPS_FILE)
+
+
+def read_frames(folder: Path) -> Frames:
+    """The frames that `write_frames` wrote there. Raises InputError if a file is missing or not such a table."""
+    requests = _read(folder / REQUESTS_FILE)
+    steps = _read(folder / STEPS_FILE)
+    if "itls_s" not in requests.column_names:
+        raise InputError(file=folder / REQUESTS_FILE, field="itls_s", expected="a column of token gaps")
+    gaps = requests.column("itls_s").combine_chunks()
+    offsets = np.concatenate(([0], np.cumsum(gaps.value_lengths().to_numpy()))).astype(np.int64)
+    values_s = gaps.flatten().to_numpy().astype(np.float64)
+    meta = json.loads(requests.schema.metadata[_META_KEY])
+    return Frames(_frame(requests.drop_columns(["itls_s"])), Itls(values_s, offsets), _frame(steps), meta)
+
+
+def _columns(table: pd.DataFrame) -> dict[str, pa.Array]:
+    return {name: _column(table[name]) for name in table.columns}
+
+
+def _column(values: pd.Series) -> pa.Array:
+    """Text as plain strings, whatever pandas keeps it in; times keep their NaN rather than become null."""
+    if isinstance(values.dtype, np.dtype) and values.dtype != object:
+        return pa.array(values.to_numpy(), from_pandas=False)
+    return pa.array(values.astype(object).tolist(), pa.string())
+
+
+def _write(columns: Mapping[str, pa.Array], meta: Mapping[str, object], path: Path) -> None:
+    table = pa.table(dict(columns)).replace_schema_metadata({_META_KEY: json.dumps(dict(meta))})
+    pq.write_table(table, path, compression="zstd")
+
+
+def _read(path: Path) -> pa.Table:
+    try:
+        table = pq.read_table(path)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"not a Parquet table ({error})", file=path) from None
+    if _META_KEY not in (table.schema.metadata or {}):
+        raise InputError(file=path, expected="a table written by elpase")
+    return table
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    return pd.DataFrame({name: _pandas(table.column(name)) for name in table.column_names})
+
+
+def _pandas(column: pa.ChunkedArray) -> object:
+    if pa.types.is_string(column.type):
+        return pd.array(column.to_pylist(), dtype="str")
+    return column.to_numpy()
