@@ -125,7 +125,7 @@ def _load(frames: Frames) -> Mapping[str, object]:
     """
     steps = frames.steps
     step_s = (steps["end_s"] - steps["start_s"]).to_numpy(dtype=np.float64)
-    at_client = _at_client(frames)
+    at_client = held_at_client(frames)
     at_server = steps["waiting"].to_numpy(dtype=np.int64)
     queue = at_client + at_server
     held_s = float(step_s[queue > 0].sum())
@@ -149,7 +149,7 @@ def _load(frames: Frames) -> Mapping[str, object]:
     }
 
 
-def _at_client(frames: Frames) -> NDArray[np.int64]:
+def held_at_client(frames: Frames) -> NDArray[np.int64]:
     """Requests that the client's own cap holds back at the start of each step, (steps,)."""
     starts_s = frames.steps["start_s"].to_numpy(dtype=np.float64)
     arrived = np.searchsorted(np.sort(frames.requests["arrival_s"].to_numpy(dtype=np.float64)), starts_s, side="right")
