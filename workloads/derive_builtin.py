@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_GRID = (0.0, 0.001, 0.005, 0.01, *(k / 40 for k in range(1, 40)), 0.99, 0.995, 0.999, 1.0)
+_GRID = (0.0, 0.001, 0.005, 0.01, *(k / 40 for k in range(1, 40)), 0.98, 0.99, 0.995, 0.9975, 0.999, 0.9995, 1.0)
 _COARSE_GRID = (0.0, 0.01, *(k / 20 for k in range(1, 20)), 0.975, 0.99, 0.995, 0.999, 1.0)
-_GAP_GRID = (*_GRID[:-1], 0.9995, 0.9999, 1.0)
+_GAP_GRID = (*_GRID[:-1], 0.9999, 1.0)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

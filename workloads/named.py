@@ -63,20 +63,23 @@ def open_workload(
     if str(name_or_path) in BUILTIN_NAMES:
         chosen = Selection(strict, max_model_len, rate_scale, limit, start_s, end_s)
         return builtin(str(name_or_path), seed=seed, selection=chosen)
-    if not Path(name_or_path).exists():
+    try:
+        return read_trace(
+            name_or_path,
+            format=format,
+            strict=strict,
+            max_model_len=max_model_len,
+            rate_scale=rate_scale,
+            limit=limit,
+            start_s=start_s,
+            end_s=end_s,
+            seed=seed,
+        )
+    except TraceError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
         known = f"a file, or a built-in workload: {', '.join(BUILTIN_NAMES)}"
-        raise TraceError(file=name_or_path, field="file", value="nothing there", expected=known)
-    return read_trace(
-        name_or_path,
-        format=format,
-        strict=strict,
-        max_model_len=max_model_len,
-        rate_scale=rate_scale,
-        limit=limit,
-        start_s=start_s,
-        end_s=end_s,
-        seed=seed,
-    )
+        raise TraceError(file=name_or_path, field="file", value=error.value, expected=known) from error
 
 
 def _quantiles(table: dict[str, Any]) -> Quantiles:

@@ -32,6 +32,6 @@ class Request:
     priority: int = 0
     """Lower is served first under `--scheduling-policy priority`."""
     after: str | None = None
-    """Request id whose answer this request waits for (a session's earlier turn)."""
+    """Request id whose answer this request waits for: an earlier turn, which has an `output_content`."""
     think_s: float = 0.0
     """Seconds between that answer's last token and this request."""

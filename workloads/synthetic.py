@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workloads.arrivals import gaps
-from workloads.content import ContentIds, SharedPrefixes
+from workloads.content import ContentIds, SharedPrefixes, length
 from workloads.errors import TraceError
 from workloads.lengths import ByPrompt
 from workloads.readers.row import Row
@@ -26,21 +26,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from workloads.arrivals import ArrivalLaw
+    from workloads.content import Pieces
     from workloads.lengths import LengthLaw
 
 _SMALLEST_DRAW = 2.0**-54
 """Stands for the 0 that a uniform draw may be: the inverse of the normal distribution has no value there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """The laws of a workload. With `sessions`, arrivals are starts of sessions, and lengths those of each turn."""
-
-    arrivals: ArrivalLaw
-    prompt_tokens: LengthLaw
-    output_tokens: LengthLaw | ByPrompt
-    prefixes: SharedPrefixes | None = None
-    sessions: Sessions | None = None
 
 
 def synthetic(
@@ -55,17 +45,19 @@ def synthetic(
     selection: Selection | None = None,
     name: str = "synthetic",
 ) -> Trace:
-    """`num_requests` requests (with `sessions`: that many sessions, of several requests each) drawn with `seed`.
+    """`num_requests` requests drawn with `seed`; with `sessions`, that many sessions of several requests each.
 
-    `prompt_tokens` counts without the `prefixes`, and in a session what each turn adds. Memory: a few numbers for each
-    request. Raises `TraceError` for num_requests < 1 or a negative seed.
+    `arrivals` are then the sessions' starts. `prompt_tokens` counts without the `prefixes`, and in a session it is what
+    each turn adds. Memory: a few numbers for each request. Raises `TraceError` for num_requests < 1 or seed < 0.
     """
     if num_requests < 1:
         raise TraceError(field="num_requests", value=num_requests, expected="an integer >= 1")
     if seed < 0:
         raise TraceError(field="seed", value=seed, expected="an integer >= 0")
-    mix = Mix(arrivals, prompt_tokens, output_tokens, prefixes, sessions)
-    return Trace(name, "synthetic", lambda: _rows(mix, num_requests, seed, name), selection or Selection())
+    draws = _Draws(num_requests, seed, name, arrivals, prompt_tokens, output_tokens, prefixes)
+    if sessions is None:
+        return Trace(name, "synthetic", lambda: map(Row, draws.singles()), selection or Selection())
+    return Trace(name, "synthetic", lambda: map(Row, draws.conversations(sessions)), selection or Selection())
 
 
 def stream(seed: int, part: str) -> np.random.Generator:
@@ -74,48 +66,58 @@ def stream(seed: int, part: str) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(sequence))
 
 
-def _uniforms(seed: int, part: str, n: int) -> NDArray[np.float64]:
-    return np.maximum(stream(seed, part).random(n), _SMALLEST_DRAW)
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    """A workload's laws, and what they draw."""
 
+    count: int
+    seed: int
+    name: str
+    arrivals: ArrivalLaw
+    prompt_tokens: LengthLaw
+    output_tokens: LengthLaw | ByPrompt
+    prefixes: SharedPrefixes | None
 
-def _rows(mix: Mix, n: int, seed: int, name: str) -> Iterator[Row]:
-    starts_s = mix.arrivals.times_s(n, stream(seed, "arrivals"))
-    groups = np.zeros(n, np.int64) if mix.prefixes is None else mix.prefixes.groups(_uniforms(seed, "prefixes", n))
-    turns = np.ones(n, np.int64) if mix.sessions is None else mix.sessions.turns.tokens(_uniforms(seed, "turns", n))
-    columns = _turn_columns(mix, int(turns.sum()), seed)
-    ids = ContentIds(0 if mix.prefixes is None else len(mix.prefixes.lengths))
-    first = 0
-    for index, (start_s, group, count) in enumerate(
-        zip(starts_s.tolist(), groups.tolist(), turns.tolist(), strict=True)
-    ):
-        said = () if mix.prefixes is None else mix.prefixes.pieces(group)
-        new = [
-            Turn(*values)
-            for values in zip(*(column[first : first + count].tolist() for column in columns), strict=True)
-        ]
-        requests = session_requests(f"{name}-{index}", start_s, said, new, ids, first)
-        first += count
-        yield from (Row(request) for request in (requests if mix.sessions else map(_alone, requests)))
+    def singles(self) -> Iterator[Request]:
+        """Requests that stand alone."""
+        ids = self._ids()
+        prompts, outputs = self._lengths(self.count)
+        rows = zip(self._starts(), prompts.tolist(), outputs.tolist(), strict=True)
+        for index, ((start_s, prefix), prompt, output) in enumerate(rows):
+            content = (*prefix, (ids.text(index), prompt)) if prefix else None
+            yield Request(f"{self.name}-{index}", start_s, length(prefix) + prompt, output, content)
 
+    def conversations(self, sessions: Sessions) -> Iterator[Request]:
+        """Requests that follow one another."""
+        counts = sessions.turns.tokens(self._uniforms("turns", self.count))
+        total = int(counts.sum())
+        prompts, outputs = self._lengths(total)
+        think_s = sessions.think_s * gaps(sessions.think_burstiness, total, stream(self.seed, "think_s"))
+        first = 0
+        for index, ((start_s, prefix), count) in enumerate(zip(self._starts(), counts.tolist(), strict=True)):
+            part = slice(first, first + count)
+            columns = (prompts[part].tolist(), outputs[part].tolist(), think_s[part].round(6).tolist())
+            turns = [Turn(*new) for new in zip(*columns, strict=True)]
+            yield from session_requests(f"{self.name}-{index}", start_s, prefix, turns, self._ids(), first)
+            first += count
 
-def _alone(turn: Request) -> Request:
-    """A session's only turn, as a request: nobody repeats its answer, and its own text need not be named."""
-    content = turn.content if turn.content is not None and len(turn.content) > 1 else None
-    return Request(
-        request_id=turn.request_id.removesuffix(".0"),
-        arrival_s=turn.arrival_s,
-        prompt_tokens=turn.prompt_tokens,
-        output_tokens=turn.output_tokens,
-        content=content,
-    )
+    def _starts(self) -> Iterator[tuple[float, Pieces]]:
+        """For each arrival its time and the prefix that it starts with."""
+        times_s = self.arrivals.times_s(self.count, stream(self.seed, "arrivals")).tolist()
+        if self.prefixes is None:
+            return ((time_s, ()) for time_s in times_s)
+        groups = self.prefixes.groups(self._uniforms("prefixes", self.count)).tolist()
+        pieces = [self.prefixes.pieces(group) for group in range(len(self.prefixes.lengths))]
+        return ((time_s, pieces[group]) for time_s, group in zip(times_s, groups, strict=True))
 
+    def _lengths(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        prompts = self.prompt_tokens.tokens(self._uniforms("prompt_tokens", n))
+        u = self._uniforms("output_tokens", n)
+        law = self.output_tokens
+        return prompts, law.tokens_after(prompts, u) if isinstance(law, ByPrompt) else law.tokens(u)
 
-def _turn_columns(mix: Mix, n: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    prompts = mix.prompt_tokens.tokens(_uniforms(seed, "prompt_tokens", n))
-    u = _uniforms(seed, "output_tokens", n)
-    law = mix.output_tokens
-    outputs = law.tokens_after(prompts, u) if isinstance(law, ByPrompt) else law.tokens(u)
-    think_s = np.zeros(n)
-    if mix.sessions is not None:
-        think_s = mix.sessions.think_s * gaps(mix.sessions.think_burstiness, n, stream(seed, "think_s"))
-    return prompts, outputs, think_s.round(6)
+    def _ids(self) -> ContentIds:
+        return ContentIds(0 if self.prefixes is None else len(self.prefixes.lengths))
+
+    def _uniforms(self, part: str, n: int) -> NDArray[np.float64]:
+        return np.maximum(stream(self.seed, part).random(n), _SMALLEST_DRAW)

@@ -60,7 +60,12 @@ class Selection:
     def __post_init__(self) -> None:
         _option("rate_scale", self.rate_scale, "a finite number > 0", 0.0 < self.rate_scale < math.inf)
         _option("limit", self.limit, "an integer >= 1", self.limit is None or self.limit >= 1)
-        _option("max_model_len", self.max_model_len, "an integer >= 2", (self.max_model_len or 2) >= 2)
+        _option(
+            "max_model_len",
+            self.max_model_len,
+            "an integer >= 2",
+            self.max_model_len is None or self.max_model_len >= 2,
+        )
         _option("start_s", self.start_s, "seconds >= 0", self.start_s is None or 0.0 <= self.start_s < math.inf)
         _option("end_s", self.end_s, "seconds > start_s", self.end_s is None or self.end_s > (self.start_s or 0.0))
 

@@ -24,7 +24,8 @@ def read_table(path: Path, required: Sequence[str]) -> Iterator[tuple[Place, dic
     Raises `TraceError` for a header that lacks or repeats a name, a row of another width, and a table without rows.
     """
     lines = read_lines(path)
-    number, text = next(lines, (1, ""))
+    # There is a first line: `read_head` has seen it.
+    number, text = next(lines)
     place = Place(path, number)
     names = header_names(place, text)
     missing = [name for name in required if name.lower() not in names]
@@ -41,8 +42,13 @@ def read_table(path: Path, required: Sequence[str]) -> Iterator[tuple[Place, dic
 
 
 def header_names(place: Place, text: str) -> list[str]:
-    """The header's names, in lower case. Raises `TraceError` for another separator, or a name that comes twice."""
+    """The header's names, in lower case.
+
+    Raises `TraceError` for a row of numbers in its place, another separator, and a name that comes twice.
+    """
     names = [name.lower() for name in _cells(place, text)]
+    if text[0].isdigit():
+        raise place.error("header", text, "a line of column names above the rows")
     for separator in _OTHER_SEPARATORS:
         if len(names) == 1 and separator in text:
             raise place.error("separator", separator, "columns separated by ','")
