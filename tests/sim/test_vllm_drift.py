@@ -1,0 +1,207 @@
+"""Flags, defaults, refusals and KV arithmetic against the real vLLM.
+
+Runs where ELPASE_VLLM_PYTHON names an interpreter that has vLLM 0.32 (the CPU build is enough); skipped elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from itertools import product
+from math import floor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.cli.flags import GROUPS, REMOVED
+from sim.config import VLLM_DEFAULTS, EngineConfig, human_int
+from sim.errors import InputError
+from sim.memory import GIB, KvCapacity, kv_blocks
+from sim.specs import CATALOG, ModelSpec, ParallelSpec, gpu_spec, model_names
+
+PYTHON = os.environ.get("ELPASE_VLLM_PYTHON")
+PROBE = Path(__file__).with_name("vllm_probe.py")
+
+pytestmark = pytest.mark.skipif(PYTHON is None, reason="ELPASE_VLLM_PYTHON names no interpreter with vLLM")
+
+TEXTS = ["1k", "1K", "25.6k", "1.5K", "2M", "3g", " 16 ", "-1", "1e3", "", "8 k", "0.5k", "1.9999k", "12T"]
+
+SETTLE_FLAGS = [
+    {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    for names, values in (
+        (("max_num_batched_tokens", "max_num_seqs", "enable_chunked_prefill", "performance_mode"), combination)
+        for combination in product(
+            (None, 1, 300, 2048, 20_000), (None, 1, 256, 3000), (None, False), (None, "throughput", "interactivity")
+        )
+    )
+] + [
+    {"max_num_active_seqs": 1024}, {"max_num_active_seqs": 1025}, {"max_num_active_seqs": 0},
+    {"max_num_scheduled_tokens": 0}, {"max_num_scheduled_tokens": 128},
+    {"long_prefill_token_threshold": 512}, {"long_prefill_token_threshold": 41_000}, {"long_prefill_token_threshold": -1},
+    {"watermark": 0.99}, {"watermark": 1.0}, {"watermark": -0.1}, {"scheduling_policy": "lifo"},
+    {"gpu_memory_utilization": 0.0}, {"gpu_memory_utilization": 1.0}, {"gpu_memory_utilization": 1.1},
+]  # fmt: skip
+SETTLE = list(product(("h100", "b200", "a100-80gb", "rtx4090", "rtx-pro-6000"), (512, 8192, 40_960), SETTLE_FLAGS))
+
+KV_SHAPES = [(28, 4, 128, 16 * GIB), (33, 8, 128, floor(51.63 * GIB)), (40, 8, 128, 44 * GIB), (3, 1, 64, GIB // 7)]
+KV = [
+    {"layers": layers, "kv_heads": heads, "head_size": size, "dtype": "bfloat16", "kv_bytes": kv_bytes,
+     "block_size": block_size, "max_model_len": length}
+    for (layers, heads, size, kv_bytes), block_size, length in product(KV_SHAPES, (16, 32), (1000, 8192, 20_000, 999_999))
+] + [
+    {"layers": 2, "kv_heads": 8, "head_size": 128, "dtype": "float16", "kv_bytes": GIB, "block_size": 16,
+     "max_model_len": length, "num_gpu_blocks_override": blocks}
+    for blocks, length in ((1952, 20_000), (127_626, 2048), (100, 1584), (100, 1585))
+]  # fmt: skip
+
+PARSE = [
+    ["--max-model-len", "32k"], ["--max-model-len", "auto"], ["--max-num-batched-tokens", "8K"],
+    ["--kv-cache-memory-bytes", "25.6g"], ["--no-enable-prefix-caching"], ["--enable_chunked_prefill"],
+    ["--max_num_seqs", "64"], ["-tp", "4"], ["--device-memory-utilization", "0.5"], ["--scheduling-policy", "priority"],
+    ["--no-scheduler-reserve-full-isl"], ["--max-num-seqs", "1k"], ["--max-num-batched-tokens", "1.5K"],
+    ["--scheduling-policy", "lifo"], ["--kv-cache-dtype", "fp8_e4m3"], ["--long-prefill-token-threshold-adaptive"],
+]  # fmt: skip
+
+
+def _configs() -> list[dict[str, Any]]:
+    """The catalogue's files as a whole config.json, and a few whose fields are missing or scaled."""
+    classes = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "mixtral": "MixtralForCausalLM"}
+    classes |= {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
+    configs = []
+    for name in model_names():
+        config = json.loads((CATALOG / "models" / f"{name}.json").read_text(encoding="utf-8"))
+        if "rope_scaling" in config:
+            config["rope_scaling"] |= {
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 8192,
+            }
+        configs.append(config | {"architectures": [classes[config["model_type"]]]})
+    plain = next(config for config in configs if config["model_type"] == "llama")
+    configs.append({name: value for name, value in plain.items() if name not in ("num_key_value_heads", "head_dim")})
+    configs.append(plain | {"rope_scaling": {"rope_type": "linear", "factor": 4.0}})
+    configs.append(plain | {"torch_dtype": "float32", "head_dim": 64})
+    return configs
+
+
+@pytest.fixture(scope="module")
+def vllm() -> dict[str, Any]:
+    asked = {
+        "options": None,
+        "human_ints": TEXTS,
+        "settle": [
+            {
+                "memory_bytes": gpu_spec(gpu).memory_bytes,
+                "device_name": gpu_spec(gpu).device_name,
+                "max_model_len": length,
+                "flags": flags,
+            }
+            for gpu, length, flags in SETTLE
+        ],
+        "kv": KV,
+        "parse": PARSE,
+        "models": _configs(),
+    }
+    assert PYTHON is not None
+    done = subprocess.run([PYTHON, str(PROBE)], input=json.dumps(asked), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers = next(line for line in done.stdout.splitlines() if line.startswith("ANSWERS "))
+    loaded: dict[str, Any] = json.loads(answers.removeprefix("ANSWERS "))
+    return loaded
+
+
+def test_every_flag_is_vllms_with_its_default(vllm: dict[str, Any]) -> None:
+    options = vllm["options"]
+    for flag in (flag for flags in GROUPS.values() for flag in flags):
+        dashed = f"--{flag.name.replace('_', '-')}"
+        assert options[dashed][0] == flag.name
+        assert (f"--no-{dashed[2:]}" in options) == (flag.kind is bool), dashed
+        for alias in flag.aliases:
+            assert alias == "--tp" or options[alias][0] == flag.name
+        # vLLM settles these three later: prefix caching and chunking to yes, the block size to 16.
+        if flag.name not in ("enable_prefix_caching", "enable_chunked_prefill", "block_size"):
+            late = ("prefill_schedule_interval", "stream_interval", "pipeline_parallel_size", "data_parallel_size")
+            expected = 1 if flag.name in late else VLLM_DEFAULTS.get(flag.name)
+            if flag.name not in ("disable_chunked_mm_input", "prefix_caching_hash_algo"):
+                assert options[dashed][1] == expected, dashed
+
+
+def test_removed_flags_are_gone(vllm: dict[str, Any]) -> None:
+    assert [name for name in REMOVED if f"--{name.replace('_', '-')}" in vllm["options"]] == []
+
+
+def test_numbers_are_read_alike(vllm: dict[str, Any]) -> None:
+    ours = []
+    for text in TEXTS:
+        try:
+            ours.append(human_int(text))
+        except ValueError:
+            ours.append(None)
+    assert ours == vllm["human_ints"]
+
+
+def test_command_lines_are_read_alike(vllm: dict[str, Any]) -> None:
+    import click
+
+    from sim.cli.flags import EngineCommand, engine_config, engine_options
+
+    @click.command(cls=EngineCommand, context_settings={"token_normalize_func": lambda name: name.replace("_", "-")})
+    @engine_options
+    def verb(**flags: Any) -> EngineConfig:
+        return engine_config(flags)
+
+    for argv, theirs in zip(PARSE, vllm["parse"], strict=True):
+        try:
+            ours = verb.main(list(argv), standalone_mode=False)
+        except click.UsageError:
+            ours = None
+        assert ours == (None if theirs is None else EngineConfig(**theirs)), argv
+
+
+def test_budgets_and_refusals(vllm: dict[str, Any]) -> None:
+    different = []
+    for (gpu, length, flags), theirs in zip(SETTLE, vllm["settle"], strict=True):
+        try:
+            config = EngineConfig(max_model_len=length, num_gpu_blocks_override=10_000, **flags).resolve(
+                gpu=gpu_spec(gpu), model=ModelSpec.from_hf_config(CATALOG / "models" / "qwen3-14b.json")
+            )
+            ours = [config.max_num_batched_tokens, config.max_num_seqs]
+        except InputError:
+            ours = None
+        if ours != theirs:
+            different.append((gpu, length, flags, ours, theirs))
+    assert different == []
+
+
+def test_kv_blocks_tokens_and_concurrency(vllm: dict[str, Any]) -> None:
+    for case, theirs in zip(KV, vllm["kv"], strict=True):
+        bytes_per_token = 2 * case["layers"] * case["kv_heads"] * case["head_size"] * 2
+        blocks = case.get("num_gpu_blocks_override") or kv_blocks(case["kv_bytes"], bytes_per_token, case["block_size"])
+        try:
+            EngineConfig(
+                max_model_len=case["max_model_len"],
+                block_size=case["block_size"],
+                num_gpu_blocks_override=blocks,
+                max_num_batched_tokens=2048,
+                max_num_seqs=8,
+            ).resolve()
+        except InputError:
+            assert theirs is None, case
+            continue
+        capacity = KvCapacity(blocks, case["block_size"], case["max_model_len"])
+        assert [blocks, capacity.tokens, f"{capacity.max_concurrency:.2f}"] == theirs, case
+
+
+def test_config_files_are_read_alike(vllm: dict[str, Any]) -> None:
+    for config, theirs in zip(_configs(), vllm["models"], strict=True):
+        spec = ModelSpec.from_hf_config(config)
+        assert {
+            "layers": spec.num_layers,
+            "head_size": spec.head_size,
+            "kv_heads": spec.num_kv_heads,
+            "kv_heads_tp4": spec.kv_heads_per_gpu(ParallelSpec(4)),
+            "max_model_len": spec.max_model_len,
+            "dtype": spec.dtype,
+        } == theirs, config
