@@ -13,7 +13,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sim.core.block_hash import BlockHasher
 from sim.core.config import SchedulerConfig
+from sim.core.request import Request
 from sim.core.scheduler import Scheduler
 from sim.core.step import StepOutcome
 from sim.errors import InputError
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from sim.core.request import Request
     from sim.core.step import StepPlan
 
 Record = dict[str, Any]
@@ -179,13 +180,14 @@ class _Driver:
     def _add_next(self) -> None:
         index = self.pending.popleft()
         spec = self.specs[index]
-        request = self.scheduler.make_request(
+        pieces = tuple((content_id, n) for content_id, n in spec["prompt"])
+        request = Request(
             spec["id"],
-            tuple((content_id, n) for content_id, n in spec["prompt"]),
-            OUTPUT_CONTENT + index,
+            sum(n for _, n in pieces),
             spec["max_tokens"],
-            spec["arrival_time"],
-            spec["priority"],
+            BlockHasher(pieces, OUTPUT_CONTENT + index, self.scheduler.config.block_size),
+            arrival_time=spec["arrival_time"],
+            priority=spec["priority"],
         )
         self.requests[index] = request
         self.scheduler.add_request(request)

@@ -8,14 +8,24 @@ Mirrors vllm/v1/core/kv_cache_utils.py (vLLM 0.32).
 
 from __future__ import annotations
 
+from typing import Protocol
+
 _ROOT = 0x656C70617365  # the parent of every first block
+_BLOCKS_PER_OWNER = 1 << 24
+
+
+class BlockHashes(Protocol):
+    """Where a request's block hashes come from."""
+
+    def upto(self, num_blocks: int) -> list[int]:
+        """The hashes list, holding at least the first `num_blocks`."""
 
 
 class BlockHasher:
     """The chained block hashes of one request's known and future tokens, computed as far as they are asked for.
 
     `pieces` is the prompt as `(content_id, n)`, each from its content's position 0 on; `output_content` follows it.
-    Content ids below 0 are kept for text that occurs once (never -1, whose hash equals that of -2 in CPython).
+    A content id may be any integer but -1, which CPython hashes as -2.
     """
 
     __slots__ = ("_block_size", "_offset", "_output_content", "_piece", "_pieces", "hashes")
@@ -65,3 +75,23 @@ class BlockHasher:
             slices += (self._output_content, self._offset, missing)
             self._offset += missing
         return slices
+
+
+class OwnTextHasher:
+    """Block hashes of a request whose text nobody else has: nothing to chain, a number for each block will do.
+
+    `owner` >= 0 tells requests apart. The numbers are negative and far from the 64-bit hashes of BlockHasher.
+    """
+
+    __slots__ = ("_first", "hashes")
+
+    def __init__(self, owner: int) -> None:
+        self._first = -(owner * _BLOCKS_PER_OWNER) - 1
+        self.hashes: list[int] = []
+
+    def upto(self, num_blocks: int) -> list[int]:
+        """The hashes list, holding at least the first `num_blocks`."""
+        hashes, first = self.hashes, self._first
+        if len(hashes) < num_blocks:
+            hashes.extend(range(first - len(hashes), first - num_blocks, -1))
+        return hashes

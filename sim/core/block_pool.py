@@ -52,14 +52,10 @@ class BlockPool:
     def allocate(self, n: int) -> list[Block]:
         """Take `n` free blocks, the least recently used cached ones when blank ones run out; n <= num_free_blocks."""
         blank = self._blank
-        while len(blank) < n:
-            # Evicting more than needed at once would forget hashes too early, so one by one.
-            self._evict_oldest()
-        if n == 1:
-            blocks = [blank.pop()]
-        else:
-            blocks = blank[-n:]
-            del blank[-n:]
+        if len(blank) < n:
+            self._evict(n - len(blank))
+        blocks = blank[-n:]
+        del blank[-n:]
         for block in blocks:
             block.ref_cnt = 1
         return blocks
@@ -86,26 +82,31 @@ class BlockPool:
                 del self._evictable[block]
             block.ref_cnt += 1
 
-    def cache(self, block: Block, block_hash: int) -> None:
-        """Make a full block findable by its hash."""
-        block.block_hash = block_hash
-        if self._findable.setdefault(block_hash, block) is not block:
-            self._duplicates.setdefault(block_hash, []).append(block)
+    def cache(self, blocks: list[Block], hashes: list[int]) -> None:
+        """Make full blocks findable by their hashes."""
+        findable = self._findable
+        for block, block_hash in zip(blocks, hashes, strict=True):
+            block.block_hash = block_hash
+            if findable.setdefault(block_hash, block) is not block:
+                self._duplicates.setdefault(block_hash, []).append(block)
 
-    def _evict_oldest(self) -> None:
-        block, _ = self._evictable.popitem(last=False)
-        block_hash = block.block_hash
-        assert block_hash is not None
-        block.block_hash = None
-        others = self._duplicates.get(block_hash)
-        if others is None:
-            del self._findable[block_hash]
-        else:
-            self._forget_one(block, block_hash, others)
-        self._blank.append(block)
+    def _evict(self, n: int) -> None:
+        """Turn the n least recently used cached blocks into blank ones."""
+        evictable, findable, blank = self._evictable, self._findable, self._blank
+        for _ in range(n):
+            block, _ = evictable.popitem(last=False)
+            block_hash = block.block_hash
+            assert block_hash is not None
+            if block_hash in self._duplicates:
+                self._forget_one(block, block_hash)
+            else:
+                del findable[block_hash]
+            block.block_hash = None
+            blank.append(block)
 
-    def _forget_one(self, block: Block, block_hash: int, others: list[Block]) -> None:
+    def _forget_one(self, block: Block, block_hash: int) -> None:
         """Drop one of several blocks with the same hash."""
+        others = self._duplicates[block_hash]
         if self._findable[block_hash] is block:
             self._findable[block_hash] = others.pop(0)
         else:

@@ -101,13 +101,9 @@ class KVCacheManager:
         request.quiet_tokens = len(request.blocks) * size
         if self._enable_caching:
             num_full = min(num_tokens, request.num_tokens) // size
-            if num_full > request.num_cached_blocks:
-                self._cache_blocks(request, num_full)
+            first = request.num_cached_blocks
+            if num_full > first:
+                hashes = request.block_hasher.upto(num_full)
+                self.block_pool.cache(request.blocks[first:num_full], hashes[first:num_full])
+                request.num_cached_blocks = num_full
             request.quiet_tokens = min(request.quiet_tokens, (request.num_cached_blocks + 1) * size - 1)
-
-    def _cache_blocks(self, request: Request, num_full: int) -> None:
-        hashes = request.block_hasher.upto(num_full)
-        cache, blocks = self.block_pool.cache, request.blocks
-        for index in range(request.num_cached_blocks, num_full):
-            cache(blocks[index], hashes[index])
-        request.num_cached_blocks = num_full

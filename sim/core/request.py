@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sim.core.block_hash import BlockHasher
+    from sim.core.block_hash import BlockHashes
     from sim.core.block_pool import Block
 
 
@@ -36,7 +36,7 @@ class Request:
     request_id: str
     num_prompt_tokens: int
     max_tokens: int
-    block_hasher: BlockHasher
+    block_hasher: BlockHashes
     arrival_time: float = 0.0
     priority: int = 0
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sim.core.block_hash import BlockHasher
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.core.request import Request, Status
 from sim.core.request_queue import FCFSQueue, PriorityQueue, RequestQueue
@@ -56,6 +55,28 @@ class _Step:
         self.num_computed_tokens.append(computed)
         self.token_budget -= n
 
+    def add_quiet_decodes(self, running: list[Request], index: int) -> int:
+        """Schedule requests from `index` on that need one token and no block; the index of the first other one.
+
+        What `add` does, for the rows that make up nearly all of a simulation's work.
+        """
+        add_request, add_tokens = self.requests.append, self.num_scheduled_tokens.append
+        add_computed = self.num_computed_tokens.append
+        end = min(len(running), index + self.token_budget)
+        for at in range(index, end):
+            request = running[at]
+            computed = request.num_computed_tokens
+            if request.num_tokens - computed != 1 or computed >= request.quiet_tokens:
+                end = at
+                break
+            request.num_computed_tokens = computed + 1
+            request.is_prefill_chunk = False
+            add_request(request)
+            add_tokens(1)
+            add_computed(computed)
+        self.token_budget -= end - index
+        return end
+
     def withdraw(self, request: Request) -> None:
         """Take a request out again, and give its tokens back to the budget."""
         at = self.requests.index(request)
@@ -80,20 +101,6 @@ class Scheduler:
     def num_unfinished(self) -> int:
         """Requests that run or wait."""
         return len(self.running) + len(self.waiting)
-
-    def make_request(
-        self,
-        request_id: str,
-        pieces: tuple[tuple[int, int], ...],
-        output_content: int,
-        max_tokens: int,
-        arrival_time: float = 0.0,
-        priority: int = 0,
-    ) -> Request:
-        """A request for `add_request`; `pieces` and `output_content` name its text (see BlockHasher)."""
-        hasher = BlockHasher(pieces, output_content, self.config.block_size)
-        num_prompt_tokens = sum(n for _, n in pieces)
-        return Request(request_id, num_prompt_tokens, max_tokens, hasher, arrival_time, priority)
 
     def add_request(self, request: Request) -> None:
         """Queue a request. Raises RequestRejected if it could never be served."""
@@ -196,12 +203,13 @@ class Scheduler:
     def _schedule_running(self, step: _Step) -> None:
         """Running requests, in order of admission, while budget is left."""
         running, index = self.running, 0
-        while index < len(running) and step.token_budget > 0:
+        while True:
+            index = step.add_quiet_decodes(running, index)
+            if index == len(running) or step.token_budget == 0:
+                return
             request = running[index]
             known = request.num_tokens
-            n = known - request.num_computed_tokens
-            if n > 1:
-                n = min(n, step.threshold, step.token_budget)
+            n = min(known - request.num_computed_tokens, step.threshold, step.token_budget)
             if request.num_computed_tokens + n > request.quiet_tokens and not self._make_room(request, n, step):
                 return
             if step.preempted:  # a victim before this request has shifted it

@@ -39,21 +39,21 @@ class Client:
         self._free_slots = float("inf") if max_in_flight is None else max_in_flight
         self._slot_freed: simpy.Event | None = None
         self._answered: dict[str, float] = {}
-        """Request id -> when its answer was read, for ids that a later turn may wait for."""
+        """Request id -> when its answer was read, of requests that have an `output_content` to go on from."""
         self._turns: dict[str, list[tuple[int, Request]]] = {}
         """Request id -> turns that wait for its answer."""
-        self._capped = max_in_flight is not None
         env.process(self._send_all())
 
-    def answered(self, request_id: str) -> None:
+    def answered(self, request: Request) -> None:
         """The client has read a request's last token (or its refusal): its slot is free, its next turn can start."""
         self._free_slots += 1
         if self._slot_freed is not None:
             self._slot_freed.succeed()
             self._slot_freed = None
-        self._answered[request_id] = self._env.now
-        for row, request in self._turns.pop(request_id, ()):
-            self._env.process(self._next_turn(row, request, self._env.now))
+        if request.output_content is not None:
+            self._answered[request.request_id] = self._env.now
+        for row, turn in self._turns.pop(request.request_id, ()):
+            self._env.process(self._next_turn(row, turn, self._env.now))
 
     def _send_all(self) -> Generator[simpy.Event]:
         for row, request in enumerate(self._requests):

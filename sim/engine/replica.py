@@ -1,4 +1,4 @@
-"""One server: wait for work, schedule, let the step's time pass, commit. Synchronous scheduling: no step overlaps another.
+"""One server: wait for work, schedule, let the step's time pass, commit. Synchronous: no step overlaps another.
 
 The one idea: the core decides, the profile prices, SimPy waits, the log looks on; this file only passes plans along.
 """
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.core.block_hash import BlockHasher, OwnTextHasher
+from sim.core.request import Request as CoreRequest
 from sim.core.scheduler import RequestRejected, Scheduler
 from sim.engine.sampler import sample
 from sim.errors import InputError
-from sim.latency.shape import StepShape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     import simpy
 
+    from sim.core.block_hash import BlockHashes
     from sim.core.config import SchedulerConfig
     from sim.core.step import StepPlan
-    from sim.latency.profile import Profile
+    from sim.engine.pricing import Pricing
     from sim.report.log import RunLog
     from workloads import Request
 
@@ -33,23 +35,24 @@ class NoProgress(InputError):
 
 
 class Replica:
-    """One engine with its scheduler, priced by a profile. `on_answer(row)` is called when a client has its answer."""
+    """One engine with its scheduler. `on_answer` is called when the client has read an answer's end."""
 
     def __init__(
         self,
         env: simpy.Environment,
         config: SchedulerConfig,
-        profile: Profile,
+        pricing: Pricing,
         log: RunLog,
-        on_answer: Callable[[str], None],
-        observe: Callable[[Scheduler, StepPlan], None] | None = None,
+        on_answer: Callable[[Request], None],
     ) -> None:
         self.scheduler = Scheduler(config)
+        self.observe: Callable[[StepPlan], None] | None = None
+        """Called with every plan, for checks."""
         self._env = env
-        self._profile = profile
+        self._pricing = pricing
         self._log = log
         self._on_answer = on_answer
-        self._observe = observe
+        self._live: dict[CoreRequest, Request] = {}
         self._work: simpy.Event | None = None
         self._arrivals = 0
         self._barren_steps = self._barren_tokens = 0
@@ -57,13 +60,11 @@ class Replica:
 
     def submit(self, row: int, request: Request) -> None:
         """A request reaches the engine's queue, or is refused."""
-        # Text that occurs once gets ids of its own: -3, -4 for the first row, -5, -6 for the next.
-        own = -3 - 2 * row
-        core = self.scheduler.make_request(
+        core = CoreRequest(
             request.request_id,
-            request.content if request.content is not None else ((own, request.prompt_tokens),),
-            own - 1 if request.output_content is None else request.output_content,
+            request.prompt_tokens,
             request.output_tokens,
+            self._hasher(row, request),
             # Order of arrival, not the time: equal times would make ties, and ties can preempt each other for ever.
             arrival_time=self._arrivals,
             priority=request.priority,
@@ -73,15 +74,23 @@ class Replica:
             self.scheduler.add_request(core)
         except RequestRejected as error:
             self._log.rejected(row, self._env.now, str(error))
-            self._answer(request.request_id)
+            self._answer(request)
             return
+        self._live[core] = request
         self._log.queued(row, core, self._env.now)
         if self._work is not None:
             self._work.succeed()
             self._work = None
 
+    def _hasher(self, row: int, request: Request) -> BlockHashes:
+        """Names of the request's text; what nobody else sends is named for its row."""
+        if request.content is None:
+            return OwnTextHasher(row)
+        output_content = -2 - row if request.output_content is None else request.output_content
+        return BlockHasher(request.content, output_content, self.scheduler.config.block_size)
+
     def _run(self) -> Generator[simpy.Event]:
-        env, scheduler, profile, log = self._env, self.scheduler, self._profile, self._log
+        env, scheduler, price, log = self._env, self.scheduler, self._pricing.price, self._log
         while True:
             if not scheduler.num_unfinished:
                 self._work = env.event()
@@ -89,20 +98,19 @@ class Replica:
             start_s = env.now
             plan = scheduler.schedule()
             self._check_progress(plan)
-            shape = StepShape.from_plan(plan)
-            time = profile.step_time(shape)
-            if self._observe is not None:
-                self._observe(scheduler, plan)
+            if self.observe is not None:
+                self.observe(plan)
+            time, extrapolated = price(plan)
             yield env.timeout(time.host_s + time.device_s)
-            log.step(plan, start_s, env.now, time.host_s, extrapolated=profile.outside(shape) is not None)
+            log.step(plan, start_s, env.now, time.host_s, extrapolated=extrapolated)
             for request in scheduler.commit(plan, sample(plan)):
                 log.finished(request)
-                self._answer(request.request_id)
+                self._answer(self._live.pop(request))
 
-    def _answer(self, request_id: str) -> None:
-        """The client reads the answer a little later."""
-        delay = self._env.timeout(self._profile.client.response_s)
-        delay.callbacks.append(lambda _: self._on_answer(request_id))
+    def _answer(self, request: Request) -> None:
+        """The client reads the answer's end a little later."""
+        delay = self._env.timeout(self._pricing.profile.client.response_s)
+        delay.callbacks.append(lambda _: self._on_answer(request))
 
     def _check_progress(self, plan: StepPlan) -> None:
         """Name who is stuck instead of going round for ever."""

@@ -78,10 +78,10 @@ class RunLog:
         """A request is there to be sent: the next row."""
         self._ids.append(request.request_id)
         self._status.append("unfinished")
-        for column in self._times.values():
-            column.append(_NAN)
-        for column in self._counts.values():
-            column.append(0)
+        for times in self._times.values():
+            times.append(_NAN)
+        for counts in self._counts.values():
+            counts.append(0)
         self._gaps_start.append(0)
         self._gaps_stop.append(0)
         self._times["arrival_s"][-1] = request.arrival_s

@@ -1,0 +1,138 @@
+"""One run: a workload, settings and a profile go in, tables come out. The one idea: a run is a pure function of these.
+
+Not for reading files or flags (`sim.cli`, `workloads`), nor for many runs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import simpy
+
+from sim import __version__
+from sim.config import EngineConfig
+from sim.core.check import Invariants
+from sim.engine.client import Client
+from sim.engine.pricing import Pricing
+from sim.engine.replica import Replica
+from sim.latency.profile import DEFAULT_PROFILE, Profile
+from sim.report.log import RunLog
+from sim.report.summary import SummaryOptions, summarize
+from sim.specs import gpu_spec, model_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    import pandas as pd
+
+    from sim.core.config import SchedulerConfig
+    from sim.engine.pricing import OutsidePolicy
+    from sim.report.frames import Frames, Itls
+    from workloads import Request
+
+VLLM_SEMANTICS = "0.32"
+"""The vLLM version whose scheduler is mirrored."""
+
+
+class ExtrapolationWarning(UserWarning):
+    """Steps were priced outside the shapes that the profile was fitted on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run left: `requests`, `steps` (data frames, see `Frames`), `itls` and `summary()`."""
+
+    frames: Frames
+
+    @property
+    def requests(self) -> pd.DataFrame:
+        """One row per request, in order of arrival."""
+        return self.frames.requests
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """One row per engine step."""
+        return self.frames.steps
+
+    @property
+    def itls(self) -> Itls:
+        """Inter-token latencies per request, in seconds."""
+        return self.frames.itls
+
+    def summary(self, options: SummaryOptions | None = None) -> dict[str, object]:
+        """The result as `vllm bench serve --save-detailed` writes it, plus a `sim` block."""
+        return summarize(self.frames, options)
+
+
+def simulate(
+    requests: Iterable[Request],
+    config: EngineConfig | SchedulerConfig | None = None,
+    profile: Profile | str = DEFAULT_PROFILE,
+    *,
+    max_in_flight: int | None = None,
+    outside: OutsidePolicy = "warn",
+    check: bool = False,
+    on_progress: Callable[[float, int], None] | None = None,
+    meta: Mapping[str, object] | None = None,
+) -> Result:
+    """Replay `requests` (in order of arrival) against one simulated server and return what happened.
+
+    config: flags as `vllm serve` takes them (unset ones: the profile's server, then vLLM's defaults), or numbers that
+        are settled already. max_in_flight: the client's cap (`vllm bench serve --max-concurrency`).
+    outside: what to do with a step that the profile was not fitted for: warn and extrapolate, raise, or clip.
+    check: verify the core's invariants at every step (slow). on_progress: called with the simulated seconds and the
+        requests done, whenever one is. meta: what to note of the run's origin (seed, trace, request_rate, ...).
+
+    Ctrl-C ends the run early: the result holds what has happened, and says `partial`. Raises InputError for settings
+    that vLLM refuses and for requests that can get nowhere; warns with ExtrapolationWarning.
+    """
+    profile = Profile.load(profile) if isinstance(profile, str) else profile
+    scheduler_config = settle(config, profile)
+    env = simpy.Environment()
+    log = RunLog(profile.client.response_s)
+    pricing = Pricing(profile, outside)
+
+    def answered(request: Request) -> None:
+        client.answered(request)
+        if on_progress is not None:
+            on_progress(env.now, log.num_finished)
+
+    replica = Replica(env, scheduler_config, pricing, log, answered)
+    if check:
+        replica.observe = Invariants(replica.scheduler).plan_made
+    client = Client(env, requests, replica.submit, profile.client, log, max_in_flight)
+    partial = not _run(env)
+    if pricing.first_outside is not None:
+        warnings.warn(f"{pricing.first_outside}; such steps are extrapolated", ExtrapolationWarning, stacklevel=2)
+    facts = {
+        "elpase_version": __version__,
+        "vllm_semantics": VLLM_SEMANTICS,
+        "profile": profile.name,
+        "model": profile.model,
+        "config": asdict(scheduler_config),
+        "num_gpu_blocks": scheduler_config.num_gpu_blocks,
+        "max_concurrency": max_in_flight,
+        "response_s": profile.client.response_s,
+        "partial": partial,
+    }
+    return Result(log.frames({**facts, **(meta or {})}))
+
+
+def settle(config: EngineConfig | SchedulerConfig | None, profile: Profile) -> SchedulerConfig:
+    """The scheduler's numbers for flags on top of a profile's server. Raises InputError where vLLM refuses."""
+    config = config or EngineConfig()
+    if not isinstance(config, EngineConfig):
+        return config
+    gpu, model = gpu_spec(profile.gpu), model_spec(profile.model)
+    return config.resolve(gpu=gpu, model=model, server_defaults=profile.server)
+
+
+def _run(env: simpy.Environment) -> bool:
+    """Let the simulation run out; False when Ctrl-C ended it early."""
+    try:
+        env.run()
+    except KeyboardInterrupt:
+        return False
+    return True
