@@ -39,17 +39,19 @@ SETTLE_FLAGS = [
 ] + [
     {"max_num_active_seqs": 1024}, {"max_num_active_seqs": 1025}, {"max_num_active_seqs": 0},
     {"max_num_scheduled_tokens": 0}, {"max_num_scheduled_tokens": 128},
-    {"long_prefill_token_threshold": 512}, {"long_prefill_token_threshold": 41_000}, {"long_prefill_token_threshold": -1},
-    {"watermark": 0.99}, {"watermark": 1.0}, {"watermark": -0.1}, {"scheduling_policy": "lifo"},
+    {"long_prefill_token_threshold": 512}, {"long_prefill_token_threshold": 41_000},
+    {"long_prefill_token_threshold": -1}, {"scheduling_policy": "lifo"},
+    {"watermark": 0.99}, {"watermark": 1.0}, {"watermark": -0.1},
     {"gpu_memory_utilization": 0.0}, {"gpu_memory_utilization": 1.0}, {"gpu_memory_utilization": 1.1},
 ]  # fmt: skip
 SETTLE = list(product(("h100", "b200", "a100-80gb", "rtx4090", "rtx-pro-6000"), (512, 8192, 40_960), SETTLE_FLAGS))
 
 KV_SHAPES = [(28, 4, 128, 16 * GIB), (33, 8, 128, floor(51.63 * GIB)), (40, 8, 128, 44 * GIB), (3, 1, 64, GIB // 7)]
+KV_LENGTHS = (1000, 8192, 20_000, 999_999)
 KV = [
     {"layers": layers, "kv_heads": heads, "head_size": size, "dtype": "bfloat16", "kv_bytes": kv_bytes,
      "block_size": block_size, "max_model_len": length}
-    for (layers, heads, size, kv_bytes), block_size, length in product(KV_SHAPES, (16, 32), (1000, 8192, 20_000, 999_999))
+    for (layers, heads, size, kv_bytes), block_size, length in product(KV_SHAPES, (16, 32), KV_LENGTHS)
 ] + [
     {"layers": 2, "kv_heads": 8, "head_size": 128, "dtype": "float16", "kv_bytes": GIB, "block_size": 16,
      "max_model_len": length, "num_gpu_blocks_override": blocks}
