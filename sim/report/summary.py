@@ -81,9 +81,8 @@ def summarize(frames: Frames, options: SummaryOptions | None = None) -> dict[str
 
 def write_json(result: Mapping[str, object], path: Path) -> None:
     """Write `result` as one line of strict JSON (no NaN), as `vllm bench serve` does."""
-    with path.open("w", encoding="utf-8") as file:
-        json.dump(result, file, allow_nan=False)
-        file.write("\n")
+    # dumps, as dump encodes piece by piece in Python: 5 times slower on the token gaps of a long run.
+    path.write_text(json.dumps(result, allow_nan=False) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
