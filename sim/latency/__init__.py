@@ -1,0 +1,9 @@
+"""Prices a step: what its time depends on (shape), the law (model), the coefficients' file (profile)."""
+
+from __future__ import annotations
+
+from sim.latency.model import FusedLaw, StepTime
+from sim.latency.profile import DEFAULT_PROFILE, ClientTerms, Domain, Profile, profile_names
+from sim.latency.shape import StepShape
+
+__all__ = ["DEFAULT_PROFILE", "ClientTerms", "Domain", "FusedLaw", "Profile", "StepShape", "StepTime", "profile_names"]

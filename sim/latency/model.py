@@ -1,0 +1,111 @@
+"""The fused law: seconds of one step from its shape.
+
+Not for fitting (calibrate) and not for files (profile.py). The one idea: a transformer step reads the weights once for
+all of its tokens, so prompts and decodes share one roofline, and only attention is paid for apart:
+
+    device = step + rows + soft-max(weights read, tokens computed) + decode context read + prompt attention
+
+A mixed step is therefore much cheaper than its prompt and its decodes one after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from sim.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from sim.latency.shape import StepShape
+
+    Number = TypeVar("Number", float, NDArray[np.float64])
+
+
+TILE_TOKENS = 128
+"""GEMM kernels work on tiles of this many tokens."""
+
+
+class StepTime(NamedTuple):
+    """Seconds of one step. A tuple, as one is made for every simulated step."""
+
+    host_s: float
+    """Scheduling and input preparation that the GPU waits for."""
+    device_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FusedLaw:
+    """Coefficients, none negative, so that more work never costs less. Extrapolates like a roofline."""
+
+    step_s: float
+    """Once per step: kernel launches, norms, sampling, what no row explains."""
+    row_s: float
+    """Per sequence: sampling, input rows, LM head."""
+    weight_read_s: float
+    """Reading all weights once, for one token."""
+    batch_slowdown: float
+    """Weights are read T ** batch_slowdown times slower for T tokens: wider tiles, activations beside them."""
+    token_s: float
+    """Per token where the GEMMs are bound by arithmetic, with all that goes token by token."""
+    sharpness: float
+    """p of (memory ** p + compute ** p) ** (1 / p): infinity would be a hard maximum, 1 a sum."""
+    context_s: float
+    """Per token of decode context: its K and V are read once."""
+    mixed_context_s: float
+    """On top of it where chunks run in the same step: one attention kernel for both suits the single rows badly."""
+    pair_s: float
+    """Per query-key pair of prompt attention."""
+    tile_waste: float = 0.0
+    """Share of the tokens missing to whole tiles that is computed all the same: 1 a staircase, 0 a straight line."""
+    host_step_s: float = 0.0
+    """Host time per step that the GPU waits for (0 where it was measured under async scheduling)."""
+    host_row_s: float = 0.0
+    """Host time per sequence."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            low, high = BOUNDS.get(field.name, (0.0, inf))
+            if not low <= value <= high or value == inf:
+                raise InputError(field=field.name, value=value, expected=f"a finite number from {low:g} to {high:g}")
+
+    def price(self, shape: StepShape) -> StepTime:
+        """Seconds of a step."""
+        seqs = shape.num_seqs
+        device_s = self.device_s(shape.num_tokens, seqs, shape.decode_context, shape.mixed_context, shape.chunk_pairs)
+        return StepTime(self.host_step_s + self.host_row_s * seqs, device_s)
+
+    def device_s(
+        self, num_tokens: Number, num_seqs: Number, decode_context: Number, mixed_context: Number, chunk_pairs: Number
+    ) -> Number:
+        """GPU seconds of steps, given as numbers or as aligned columns of the same totals as in `StepShape`."""
+        p = self.sharpness
+        weights = self.weight_read_s * num_tokens**self.batch_slowdown
+        compute = self.token_s * (num_tokens + self.tile_waste * (-num_tokens % TILE_TOKENS))
+        fused: Number = (weights**p + compute**p) ** (1.0 / p)
+        attention = self.context_s * decode_context + self.mixed_context_s * mixed_context + self.pair_s * chunk_pairs
+        return self.step_s + self.row_s * num_seqs + fused + attention
+
+
+BOUNDS = {"sharpness": (1.0, inf), "tile_waste": (0.0, 1.0)}
+"""Least and greatest values, of coefficients that are not just any number >= 0."""
+
+UNITS = {
+    "step_s": "s",
+    "row_s": "s / sequence",
+    "weight_read_s": "s",
+    "batch_slowdown": "1",
+    "token_s": "s / token",
+    "sharpness": "1",
+    "context_s": "s / token of decode context",
+    "mixed_context_s": "s / token of decode context",
+    "pair_s": "s / query-key pair",
+    "tile_waste": "1",
+    "host_step_s": "s",
+    "host_row_s": "s / sequence",
+}
+"""Units of the coefficients, as a profile states them."""

@@ -1,0 +1,192 @@
+"""A latency profile: how long steps take on one GPU, model and engine, as a JSON file with its provenance.
+
+Not for making one: that is calibrate. The one idea: this file is all that simulation knows of calibration, so it
+carries the law's coefficients, where they hold, how well, where each comes from, and the server's settings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sim.errors import InputError
+from sim.latency.fields import Fields
+from sim.latency.model import BOUNDS, UNITS, FusedLaw
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from sim.latency.model import StepTime
+    from sim.latency.shape import StepShape
+
+SCHEMA_VERSION = 1
+"""Raised when a file of the new kind would be misread by an older elpase; new optional fields do not raise it."""
+
+PROFILES = Path(__file__).parent / "profiles"
+
+DEFAULT_PROFILE = "h100-qwen3-14b"
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTerms:
+    """Seconds of a request's latency that pass outside the engine."""
+
+    request_s: float = 0.0
+    """From the client's send to the engine's queue: HTTP, tokenizer."""
+    response_s: float = 0.0
+    """From a step's end until the client sees its token: detokenizer, HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Ranges [low, high] of a shape's totals that the law was fitted on."""
+
+    num_tokens: Range
+    num_seqs: Range
+    decode_context: Range
+    chunk_pairs: Range
+
+    def outside(self, shape: StepShape) -> str | None:
+        """The first axis on which a shape leaves the domain, with its value and range; None inside."""
+        tokens, seqs, context, pairs = self.num_tokens, self.num_seqs, self.decode_context, self.chunk_pairs
+        if (
+            tokens[0] <= shape.num_tokens <= tokens[1]
+            and seqs[0] <= shape.num_seqs <= seqs[1]
+            and context[0] <= shape.decode_context <= context[1]
+            and pairs[0] <= shape.chunk_pairs <= pairs[1]
+        ):
+            return None
+        return next(
+            f"{axis.name} {getattr(shape, axis.name):g} is outside [{low:g}, {high:g}]"
+            for axis in fields(self)
+            for low, high in [getattr(self, axis.name)]
+            if not low <= getattr(shape, axis.name) <= high
+        )
+
+    def clip(self, shape: StepShape) -> StepShape:
+        """The shape with every total moved to the domain's edge."""
+        edges = {axis.name: getattr(self, axis.name) for axis in fields(self)}
+        return replace(
+            shape, **{name: min(max(getattr(shape, name), low), high) for name, (low, high) in edges.items()}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A law and all that must be known to use it."""
+
+    name: str
+    model: str
+    """Name in the catalogue of models."""
+    gpu: str
+    """Name in the catalogue of GPUs."""
+    tensor_parallel_size: int
+    dtype: str
+    engine: str
+    engine_version: str
+    law: FusedLaw
+    domain: Domain
+    client: ClientTerms
+    admission_lag_steps: int
+    """Steps that a request waits on top of the one that runs when it arrives: 1 where the measured server schedules
+    one step ahead (async scheduling), else 0."""
+    server: Mapping[str, object]
+    """vLLM flags (underscores) that it was measured under: defaults for a simulation."""
+    kv_bytes_per_token: int
+    device_memory_bytes: int
+    residuals: Mapping[str, Any] = field(default_factory=dict)
+    """Regime -> how far the law is from its samples, as relative errors."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, name: str | os.PathLike[str]) -> Profile:
+        """A shipped profile by its name, or a file by its path.
+
+        Raises InputError that names file and field; OSError where a file cannot be read.
+        """
+        shipped = PROFILES / f"{name}.json"
+        if str(name) in profile_names():
+            return cls._parse(Fields.read(shipped))
+        if not Path(name).exists():
+            expected = f"the path of a profile, or one of {', '.join(profile_names())}"
+            raise InputError(field="profile", value=str(name), expected=expected)
+        return cls._parse(Fields.read(name))
+
+    @classmethod
+    def _parse(cls, top: Fields) -> Profile:
+        version = top.integer("schema_version", least=1)
+        if version > SCHEMA_VERSION:
+            raise top.wrong("schema_version", f"at most {SCHEMA_VERSION}: a newer elpase wrote this profile")
+        client = top.object("client")
+        domain = top.object("domain")
+        return cls(
+            name=top.text("name"),
+            model=top.text("model"),
+            gpu=top.text("gpu"),
+            tensor_parallel_size=top.integer("tensor_parallel_size", least=1),
+            dtype=top.text("dtype"),
+            engine=top.text("engine"),
+            engine_version=top.text("engine_version"),
+            law=_law(top),
+            domain=Domain(**{axis.name: domain.range(axis.name) for axis in fields(Domain)}),
+            client=ClientTerms(client.number("request_s"), client.number("response_s")),
+            admission_lag_steps=top.integer("admission_lag_steps"),
+            server=_server(top.object("server")),
+            kv_bytes_per_token=top.integer("kv_bytes_per_token", least=1),
+            device_memory_bytes=top.integer("device_memory_bytes", least=1),
+            residuals=top.object("residuals").table,
+            provenance=top.object("provenance").table,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the profile as JSON."""
+        document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        law = document.pop("law")
+        document["law"] = {
+            "kind": "fused",
+            "coefficients": {name: {"value": value, "unit": UNITS[name]} for name, value in law.items()},
+        }
+        Path(path).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+    def step_time(self, shape: StepShape) -> StepTime:
+        """Seconds of a step."""
+        return self.law.price(shape)
+
+    def outside(self, shape: StepShape) -> str | None:
+        """Where a shape leaves the fitted domain; None inside."""
+        return self.domain.outside(shape)
+
+
+def profile_names() -> list[str]:
+    """Names of the shipped profiles."""
+    return sorted(path.stem for path in PROFILES.glob("*.json"))
+
+
+def _law(top: Fields) -> FusedLaw:
+    law = top.object("law")
+    if law.text("kind") != "fused":
+        raise law.wrong("kind", "'fused'")
+    table = law.object("coefficients")
+    # A coefficient with a default came with a later elpase: profiles of before do without it.
+    optional = {f.name for f in fields(FusedLaw) if isinstance(f.default, float)}
+    named = [name for name in UNITS if name in table.table or name not in optional]
+    return FusedLaw(**{name: _coefficient(table.object(name), UNITS[name], name) for name in named})
+
+
+def _coefficient(entry: Fields, unit: str, name: str) -> float:
+    if entry.text("unit") != unit:
+        raise entry.wrong("unit", f"'{unit}'")
+    return entry.number("value", *BOUNDS.get(name, (0.0, math.inf)))
+
+
+def _server(table: Fields) -> dict[str, object]:
+    for name, value in table.table.items():
+        if not isinstance(value, bool | int | float | str):
+            raise table.wrong(name, "a flag's value: a number, a text, true or false")
+    return dict(table.table)
