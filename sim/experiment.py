@@ -9,14 +9,10 @@ import warnings
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-import simpy
-
 from sim import __version__
 from sim.config import EngineConfig
-from sim.core.check import Invariants
-from sim.engine.client import Client
+from sim.engine.cluster import serve
 from sim.engine.pricing import Pricing
-from sim.engine.replica import Replica
 from sim.latency.profile import DEFAULT_PROFILE, Profile
 from sim.report.log import RunLog
 from sim.report.summary import SummaryOptions, summarize
@@ -90,34 +86,27 @@ def simulate(
     """
     profile = Profile.load(profile) if isinstance(profile, str) else profile
     scheduler_config = settle(config, profile)
-    env = simpy.Environment()
     log = RunLog(profile.client.response_s)
     pricing = Pricing(profile, outside)
-
-    def answered(request: Request) -> None:
-        client.answered(request)
-        if on_progress is not None:
-            on_progress(env.now, log.num_finished)
-
-    replica = Replica(env, scheduler_config, pricing, log, answered)
-    if check:
-        replica.observe = Invariants(replica.scheduler).plan_made
-    client = Client(env, requests, replica.submit, profile.client, log, max_in_flight)
-    partial = not _run(env)
+    finished = serve(requests, scheduler_config, pricing, log, max_in_flight, check=check, on_progress=on_progress)
     if pricing.first_outside is not None:
         warnings.warn(f"{pricing.first_outside}; such steps are extrapolated", ExtrapolationWarning, stacklevel=2)
-    facts = {
+    return Result(log.frames(_facts(profile, scheduler_config, max_in_flight, finished) | dict(meta or {})))
+
+
+def _facts(profile: Profile, config: SchedulerConfig, max_in_flight: int | None, finished: bool) -> dict[str, object]:
+    """What the reports need to know of a run's making."""
+    return {
         "elpase_version": __version__,
         "vllm_semantics": VLLM_SEMANTICS,
         "profile": profile.name,
         "model": profile.model,
-        "config": asdict(scheduler_config),
-        "num_gpu_blocks": scheduler_config.num_gpu_blocks,
+        "config": asdict(config),
+        "num_gpu_blocks": config.num_gpu_blocks,
         "max_concurrency": max_in_flight,
         "response_s": profile.client.response_s,
-        "partial": partial,
+        "partial": not finished,
     }
-    return Result(log.frames({**facts, **(meta or {})}))
 
 
 def settle(config: EngineConfig | SchedulerConfig | None, profile: Profile) -> SchedulerConfig:
@@ -127,12 +116,3 @@ def settle(config: EngineConfig | SchedulerConfig | None, profile: Profile) -> S
         return config
     gpu, model = gpu_spec(profile.gpu), model_spec(profile.model)
     return config.resolve(gpu=gpu, model=model, server_defaults=profile.server)
-
-
-def _run(env: simpy.Environment) -> bool:
-    """Let the simulation run out; False when Ctrl-C ended it early."""
-    try:
-        env.run()
-    except KeyboardInterrupt:
-        return False
-    return True

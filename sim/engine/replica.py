@@ -5,6 +5,7 @@ The one idea: the core decides, the profile prices, SimPy waits, the log looks o
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from sim.core.block_hash import BlockHasher, OwnTextHasher
@@ -54,12 +55,14 @@ class Replica:
         self._on_answer = on_answer
         self._live: dict[CoreRequest, Request] = {}
         self._work: simpy.Event | None = None
-        self._arrivals = 0
+        self._inbox: deque[tuple[int, CoreRequest]] = deque()
+        """What has arrived and the core does not know yet, with the number of schedule() calls before it came."""
+        self._arrivals = self._schedule_calls = 0
         self._barren_steps = self._barren_tokens = 0
         env.process(self._run())
 
     def submit(self, row: int, request: Request) -> None:
-        """A request reaches the engine's queue, or is refused."""
+        """A request reaches the engine's queue."""
         core = CoreRequest(
             request.request_id,
             request.prompt_tokens,
@@ -70,17 +73,25 @@ class Replica:
             priority=request.priority,
         )
         self._arrivals += 1
-        try:
-            self.scheduler.add_request(core)
-        except RequestRejected as error:
-            self._log.rejected(row, self._env.now, str(error))
-            self._answer(request)
-            return
-        self._live[core] = request
         self._log.queued(row, core, self._env.now)
+        self._live[core] = request
+        self._inbox.append((self._schedule_calls, core))
         if self._work is not None:
             self._work.succeed()
             self._work = None
+
+    def _take_in(self) -> None:
+        """Hand the core what has arrived, as late as the measured server would."""
+        scheduler, inbox, lag = self.scheduler, self._inbox, self._pricing.profile.admission_lag_steps
+        # An idle server has no step in the making that a request could come too late for.
+        idle = not scheduler.num_unfinished
+        while inbox and (idle or inbox[0][0] + lag <= self._schedule_calls):
+            _, core = inbox.popleft()
+            try:
+                scheduler.add_request(core)
+            except RequestRejected as error:
+                self._log.rejected(core, str(error))
+                self._answer(self._live.pop(core))
 
     def _hasher(self, row: int, request: Request) -> BlockHashes:
         """Names of the request's text; what nobody else sends is named for its row."""
@@ -92,11 +103,14 @@ class Replica:
     def _run(self) -> Generator[simpy.Event]:
         env, scheduler, price, log = self._env, self.scheduler, self._pricing.price, self._log
         while True:
+            self._take_in()
             if not scheduler.num_unfinished:
                 self._work = env.event()
                 yield self._work
+                continue
             start_s = env.now
             plan = scheduler.schedule()
+            self._schedule_calls += 1
             self._check_progress(plan)
             if self.observe is not None:
                 self.observe(plan)

@@ -101,9 +101,9 @@ class RunLog:
         self._times["queued_s"][row] = now_s
         self._rows[request] = row
 
-    def rejected(self, row: int, now_s: float, error: str) -> None:
+    def rejected(self, request: CoreRequest, error: str) -> None:
         """The engine refused it."""
-        self._times["queued_s"][row] = now_s
+        row = self._rows.pop(request)
         self._status[row] = "rejected"
         self._errors[row] = error
 

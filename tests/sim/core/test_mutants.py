@@ -84,8 +84,8 @@ MUTANTS = {
     ),
     "the threshold spares running prompts": (
         "scheduler",
-        "min(n, step.threshold, step.token_budget)",
-        "min(n, step.token_budget)",
+        "min(known - request.num_computed_tokens, step.threshold, step.token_budget)",
+        "min(known - request.num_computed_tokens, step.token_budget)",
         "smallthr basic",
     ),
     "max_num_active_seqs is ignored": (
@@ -163,26 +163,30 @@ MUTANTS = {
         ),
         "prefix",
     ),
-    "hashes outlive the reuse of their block": ("block_pool", "del self._findable[block_hash]", "pass", "prefix"),
+    "hashes outlive the reuse of their block": ("block_pool", "del findable[block_hash]", "pass", "prefix"),
     "the most recently used block is evicted": ("block_pool", "popitem(last=False)", "popitem(last=True)", "prefix"),
     "of duplicates the newest is found": (
         "block_pool",
         (
-            "        if self._findable.setdefault(block_hash, block) is not block:\n"
-            "            self._duplicates.setdefault(block_hash, []).append(block)\n"
+            "            if findable.setdefault(block_hash, block) is not block:\n"
+            "                self._duplicates.setdefault(block_hash, []).append(block)\n"
         ),
         (
-            "        older = self._findable.get(block_hash)\n"
-            "        self._findable[block_hash] = block\n"
-            "        if older is not None:\n"
-            "            self._duplicates.setdefault(block_hash, []).insert(0, older)\n"
+            "            older = findable.get(block_hash)\n"
+            "            findable[block_hash] = block\n"
+            "            if older is not None:\n"
+            "                self._duplicates.setdefault(block_hash, []).insert(0, older)\n"
         ),
         "prefix multiturn everything wild",
     ),
     "evicting one duplicate forgets all": (
         "block_pool",
-        "if others is None:\n            del self._findable[block_hash]",
-        "if True:\n            self._findable.pop(block_hash, None)",
+        (
+            "            if block_hash in self._duplicates:\n"
+            "                self._forget_one(block, block_hash)\n"
+            "            else"
+        ),
+        "            findable.pop(block_hash, None)\n            if False",
         "prefix multiturn everything wild",
     ),
     "identity ignores the text before a block": (
@@ -194,8 +198,8 @@ MUTANTS = {
 }
 
 
-def mutant_scheduler(folder: Path, module: str, old: str, new: str):
-    """The Scheduler class of a copy of the core in which `old` reads `new`."""
+def mutate(folder: Path, monkeypatch, module: str, old: str, new: str):
+    """Make `conformance` drive a copy of the core in which `old` reads `new`; returns its way to make a scheduler."""
     name = "mutant_core"
     for source in CORE.glob("*.py"):
         text = source.read_text()
@@ -207,8 +211,18 @@ def mutant_scheduler(folder: Path, module: str, old: str, new: str):
         target.write_text(text.replace("sim.core", name))
     for loaded in [loaded for loaded in sys.modules if loaded.split(".")[0] == name]:
         del sys.modules[loaded]
-    importlib.invalidate_caches()
-    return importlib.import_module(f"{name}.scheduler").Scheduler, importlib.import_module(f"{name}.config")
+    monkeypatch.syspath_prepend(str(folder))
+    core = {
+        part: importlib.import_module(f"{name}.{part}") for part in ("scheduler", "config", "request", "block_hash")
+    }
+    monkeypatch.setattr("sim.conformance.Request", core["request"].Request)
+    monkeypatch.setattr("sim.conformance.BlockHasher", core["block_hash"].BlockHasher)
+
+    def make_scheduler(settings):
+        own = core["config"].SchedulerConfig(**{field: getattr(settings, field) for field in settings.__slots__})
+        return core["scheduler"].Scheduler(own)
+
+    return make_scheduler
 
 
 def is_noticed(make_scheduler, files: str) -> bool:
@@ -224,18 +238,10 @@ def is_noticed(make_scheduler, files: str) -> bool:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_rule_is_noticed(name, tmp_path, monkeypatch):
     module, old, new, files = MUTANTS[name]
-    monkeypatch.syspath_prepend(str(tmp_path))
-    scheduler, config = mutant_scheduler(tmp_path, module, old, new)
-
-    def make_scheduler(settings):
-        return scheduler(config.SchedulerConfig(**{f: getattr(settings, f) for f in settings.__slots__}))
-
-    assert is_noticed(make_scheduler, files)
+    assert is_noticed(mutate(tmp_path, monkeypatch, module, old, new), files)
 
 
 def test_an_unbroken_copy_is_not_noticed(tmp_path, monkeypatch):
     """The harness itself changes nothing: a mutant that says the same decides the same."""
     line = "return self.running[-1]"
-    monkeypatch.syspath_prepend(str(tmp_path))
-    scheduler, _ = mutant_scheduler(tmp_path, "scheduler", line, line)
-    assert not is_noticed(scheduler, "same_step_victim ties")
+    assert not is_noticed(mutate(tmp_path, monkeypatch, "scheduler", line, line), "same_step_victim ties")

@@ -1,0 +1,51 @@
+"""Puts the parts of a simulated service together and lets them run: a client and one replica.
+
+Not for what they do (`client`, `replica`) nor for what a run means (`sim.experiment`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import simpy
+
+from sim.core.check import Invariants
+from sim.engine.client import Client
+from sim.engine.replica import Replica
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from sim.core.config import SchedulerConfig
+    from sim.engine.pricing import Pricing
+    from sim.report.log import RunLog
+    from workloads import Request
+
+
+def serve(
+    requests: Iterable[Request],
+    config: SchedulerConfig,
+    pricing: Pricing,
+    log: RunLog,
+    max_in_flight: int | None,
+    *,
+    check: bool,
+    on_progress: Callable[[float, int], None] | None,
+) -> bool:
+    """Send `requests` to a replica until all are answered; False when Ctrl-C ended it early."""
+    env = simpy.Environment()
+
+    def answered(request: Request) -> None:
+        client.answered(request)
+        if on_progress is not None:
+            on_progress(env.now, log.num_finished)
+
+    replica = Replica(env, config, pricing, log, answered)
+    if check:
+        replica.observe = Invariants(replica.scheduler).plan_made
+    client = Client(env, requests, replica.submit, pricing.profile.client, log, max_in_flight)
+    try:
+        env.run()
+    except KeyboardInterrupt:
+        return False
+    return True

@@ -1,0 +1,46 @@
+"""A profile whose steps all take the same time, so that queueing theory has the answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.latency.model import FusedLaw
+from sim.latency.profile import ClientTerms, Domain, Profile
+
+ANY = (0.0, float("inf"))
+
+
+@pytest.fixture
+def constant_profile():
+    """Makes a profile with steps of `step_s` seconds, whatever is in them."""
+
+    def make(step_s: float, *, request_s: float = 0.0, response_s: float = 0.0) -> Profile:
+        law = FusedLaw(
+            step_s=step_s,
+            row_s=0.0,
+            weight_read_s=0.0,
+            batch_slowdown=0.0,
+            token_s=0.0,
+            sharpness=1.0,
+            context_s=0.0,
+            mixed_context_s=0.0,
+            pair_s=0.0,
+        )
+        return Profile(
+            name="constant",
+            model="qwen3-14b",
+            gpu="h100",
+            tensor_parallel_size=1,
+            dtype="bfloat16",
+            engine="none",
+            engine_version="0",
+            law=law,
+            domain=Domain(ANY, ANY, ANY, ANY),
+            client=ClientTerms(request_s, response_s),
+            admission_lag_steps=0,
+            server={},
+            kv_bytes_per_token=1,
+            device_memory_bytes=1,
+        )
+
+    return make
