@@ -53,7 +53,8 @@ class Samples:
         """From rows (tokens, sequences, decode context, mixed context, pairs, seconds) of one regime and state."""
         table = np.array(list(rows), dtype=np.float64).reshape(-1, 6)
         size = len(table)
-        return cls(*table.T, np.full(size, regime), np.full(size, state))
+        tokens, seqs, context, mixed, pairs, seconds = table.T
+        return cls(tokens, seqs, context, mixed, pairs, seconds, np.full(size, regime), np.full(size, state))
 
     @classmethod
     def concat(cls, parts: Iterable[Samples]) -> Samples:
