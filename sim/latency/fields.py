@@ -33,6 +33,8 @@ class Fields:
             raise InputError(f"not JSON: {error.msg}", file=file, line=error.lineno) from error
         except UnicodeDecodeError as error:
             raise InputError("not JSON: not text", file=file) from error
+        except RecursionError as error:
+            raise InputError("not JSON that can be read: nested too deep", file=file) from error
         if not isinstance(document, dict):
             raise InputError(file=file, value=document, expected="a JSON object")
         return cls(file, document)
