@@ -1,0 +1,187 @@
+"""Time passes as it should: who is sent when, what a token's time is, and who is stuck is named."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from sim.core.config import SchedulerConfig
+from sim.engine.replica import NoProgress
+from sim.errors import InputError
+from sim.experiment import ExtrapolationWarning, simulate
+from workloads import Request
+
+
+def config(**changes) -> SchedulerConfig:
+    settings = {"max_num_batched_tokens": 64, "max_num_seqs": 8, "max_model_len": 512, "num_gpu_blocks": 201}
+    return SchedulerConfig(**(settings | changes))
+
+
+def test_a_lone_request_step_by_step(constant_profile):
+    """150 prompt tokens in a budget of 64 are three steps; then one token per step; the client's terms are outside."""
+    profile = constant_profile(0.1, request_s=0.02, response_s=0.03)
+    result = simulate([Request("a", 1.0, 150, 4)], config(), profile)
+    row = result.requests.iloc[0]
+    assert row.send_s == 1.0
+    assert row.queued_s == pytest.approx(1.02)
+    assert row.scheduled_s == pytest.approx(1.02)
+    assert row.first_token_s == pytest.approx(1.02 + 3 * 0.1 + 0.03)
+    assert row.finish_s == pytest.approx(1.02 + 6 * 0.1 + 0.03)
+    assert result.itls.row(0) == pytest.approx([0.1, 0.1, 0.1])
+    assert result.steps["num_tokens"].tolist() == [64, 64, 22, 1, 1, 1]
+    assert result.steps["sampled"].tolist() == [0, 0, 1, 1, 1, 1]
+
+
+def test_a_request_that_comes_during_a_step_joins_the_next(constant_profile):
+    requests = [Request("a", 0.0, 10, 5), Request("b", 0.15, 10, 5)]
+    result = simulate(requests, config(), constant_profile(0.1))
+    assert result.requests["scheduled_s"].tolist() == pytest.approx([0.0, 0.2])
+
+
+def test_with_a_lag_it_joins_one_step_later_but_an_idle_server_takes_it_at_once(constant_profile):
+    """A server that schedules one step ahead: whoever comes during step k joins step k + 2."""
+    requests = [Request("a", 0.0, 10, 5), Request("b", 0.15, 10, 5), Request("c", 9.0, 10, 1), Request("d", 9.0, 10, 1)]
+    profile = dataclasses.replace(constant_profile(0.1), admission_lag_steps=1)
+    result = simulate(requests, config(), profile)
+    assert result.requests["scheduled_s"].tolist() == pytest.approx([0.0, 0.3, 9.0, 9.0])
+
+
+def test_a_cap_in_flight_sends_the_next_when_an_answer_has_been_read(constant_profile):
+    requests = [Request(str(i), 0.0, 10, 2) for i in range(4)]
+    result = simulate(requests, config(), constant_profile(0.1, response_s=0.05), max_in_flight=2)
+    assert result.requests["send_s"].tolist() == pytest.approx([0.0, 0.0, 0.25, 0.25])
+    assert result.steps["running"].max() == 2
+
+
+def test_a_follow_up_turn_waits_for_its_answer_and_the_thought(constant_profile):
+    requests = [
+        Request("a", 0.0, 10, 3, content=((7, 10),), output_content=8),
+        Request("b", 0.1, 20, 1, content=((7, 10), (8, 3), (9, 7)), after="a", think_s=1.5),
+        Request("c", 0.2, 10, 1),
+    ]
+    result = simulate(requests, config(block_size=1), constant_profile(0.1))
+    table = result.requests.set_index("request_id")
+    assert table.loc["b", "arrival_s"] == pytest.approx(0.3 + 1.5)
+    assert table.loc["c", "send_s"] == 0.2, "others do not wait for it"
+    # The last answered token was never computed, so prompt and two tokens of the answer hit.
+    assert table.loc["b", "cached_tokens"] == 12
+
+
+def test_a_preempted_requests_gap_is_the_whole_stall(constant_profile):
+    """Two requests of 160 + 200 tokens in 30 blocks of 16: the second is preempted once and loses no token."""
+    requests = [Request("a", 0.0, 160, 200), Request("b", 0.0, 160, 200)]
+    settings = config(max_num_batched_tokens=512, num_gpu_blocks=31, enable_prefix_caching=False)
+    result = simulate(requests, settings, constant_profile(0.1))
+    table = result.requests
+    assert table["preemptions"].tolist() == [0, 1]
+    assert [len(result.itls.row(i)) for i in (0, 1)] == [199, 199]
+    gaps = result.itls.row(1)
+    assert table["finish_s"][1] - table["first_token_s"][1] == pytest.approx(gaps.sum())
+    assert gaps.max() == pytest.approx(gaps.sum() - 198 * 0.1)
+    assert gaps.max() > 5
+    # Everything that was computed before the preemption is computed again.
+    assert table["recomputed_tokens"][1] == result.steps["num_tokens"].sum() - 2 * 359
+
+
+def test_a_request_that_a_step_passes_over_has_a_longer_gap(constant_profile):
+    """priority: the worst one preempts itself, which ends the running pass, so the better one behind it waits."""
+    requests = [Request("worse", 0.0, 160, 200, priority=1), Request("better", 0.15, 160, 200)]
+    settings = config(max_num_batched_tokens=512, num_gpu_blocks=31, enable_prefix_caching=False, policy="priority")
+    result = simulate(requests, settings, constant_profile(0.1))
+    table = result.requests
+    assert table["preemptions"].tolist() == [1, 0]
+    gaps = result.itls.row(1)
+    assert len(gaps) == 199
+    assert sorted(gaps)[-2:] == pytest.approx([0.1, 0.2])
+    empty = result.steps[result.steps["num_tokens"] == 0]
+    assert empty["preempted"].tolist() == [1]
+    assert gaps.sum() == pytest.approx(table["finish_s"][1] - table["first_token_s"][1])
+
+
+def test_every_sampled_token_has_its_step(constant_profile):
+    rng = np.random.default_rng(3)
+    requests = [
+        Request(str(i), float(t), int(p), int(o))
+        for i, (t, p, o) in enumerate(
+            zip(np.sort(rng.uniform(0, 20, 80)), rng.integers(1, 300, 80), rng.integers(1, 120, 80), strict=True)
+        )
+    ]
+    settings = config(num_gpu_blocks=60, max_model_len=500)
+    result = simulate(requests, settings, constant_profile(0.05), check=True)
+    assert result.requests["preemptions"].sum() > 0, "the case must be hard"
+    assert result.steps["sampled"].sum() == sum(r.output_tokens for r in requests)
+    assert len(result.itls.values_s) == sum(r.output_tokens - 1 for r in requests)
+    ends = set(result.steps["end_s"])
+    assert all(first in ends for first in result.requests["first_token_s"])
+
+
+def test_a_request_that_can_never_fit_is_refused_by_name(constant_profile):
+    requests = [Request("small", 0.0, 10, 2), Request("huge", 0.0, 400, 100), Request("long", 0.0, 512, 1)]
+    result = simulate(requests, config(num_gpu_blocks=20), constant_profile(0.1))
+    assert result.requests["status"].tolist() == ["finished", "rejected", "rejected"]
+    assert "request huge: needs 32 KV blocks, there are 19" in result.requests["error"][1]
+    assert "request long: got 512 prompt tokens, expected < max_model_len 512" in result.requests["error"][2]
+
+
+def test_one_that_waits_for_ever_is_named(constant_profile):
+    """Chunked prefill is off and a step may schedule fewer tokens than the prompt has: vLLM hangs."""
+    settings = config(
+        enable_chunked_prefill=False, max_num_batched_tokens=512, max_num_scheduled_tokens=100, max_model_len=512
+    )
+    with pytest.raises(NoProgress, match="request a can never be scheduled: 150 tokens"):
+        simulate([Request("a", 0.0, 150, 1)], settings, constant_profile(0.1))
+
+
+def test_two_that_preempt_each_other_for_ever_are_named(constant_profile, monkeypatch):
+    """Equal priorities and arrival times with the admission gate off: a livelock of vLLM's own."""
+    from sim.core.request import Request as CoreRequest
+
+    def tied(*args, **kwargs):
+        return CoreRequest(*args, **(kwargs | {"arrival_time": 0.0}))
+
+    monkeypatch.setattr("sim.engine.replica.CoreRequest", tied)
+    settings = config(
+        policy="priority",
+        scheduler_reserve_full_isl=False,
+        num_gpu_blocks=20,
+        max_model_len=300,
+        enable_prefix_caching=False,
+        max_num_batched_tokens=100,
+        long_prefill_token_threshold=50,
+    )
+    requests = [Request("a", 0.0, 280, 2), Request("b", 0.0, 280, 2)]
+    with pytest.raises(NoProgress, match=r"livelock: .* requests .*[ab]"):
+        simulate(requests, settings, constant_profile(0.1))
+
+
+@pytest.fixture
+def narrow_profile(constant_profile):
+    profile = constant_profile(0.1)
+    return dataclasses.replace(profile, domain=dataclasses.replace(profile.domain, num_tokens=(0, 32)))
+
+
+def test_a_step_outside_the_domain_is_told_and_counted(narrow_profile):
+    with pytest.warns(ExtrapolationWarning, match=r"num_tokens 64 is outside \[0, 32\]"):
+        result = simulate([Request("a", 0.0, 100, 3)], config(), narrow_profile)
+    assert result.steps["extrapolated"].tolist() == [True, True, False, False]
+
+
+def test_or_it_is_an_error_or_clipped(narrow_profile):
+    with pytest.raises(InputError, match="num_tokens 64 is outside"):
+        simulate([Request("a", 0.0, 100, 3)], config(), narrow_profile, outside="raise")
+    result = simulate([Request("a", 0.0, 100, 3)], config(), narrow_profile, outside="clip")
+    assert result.steps["extrapolated"].sum() == 2
+
+
+def test_ctrl_c_leaves_what_has_happened(constant_profile):
+    def interrupt(_now_s: float, done: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    requests = [Request(str(i), i * 1.0, 10, 5) for i in range(10)]
+    result = simulate(requests, config(), constant_profile(0.1), on_progress=interrupt)
+    assert result.frames.meta["partial"] is True
+    assert (result.requests["status"] == "finished").sum() == 3
+    assert result.summary()["sim"]["partial"] is True
