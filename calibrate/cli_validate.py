@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ from sim.cli.progress import progress_bar
 from sim.latency.profile import DEFAULT_PROFILE, Profile
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from calibrate.validate import Comparison
 
 _LABELS = {
@@ -59,9 +62,14 @@ def command(profile: str, measured: Path, max_in_flight: int | None, as_json: bo
         click.echo(f"warning: {warning.message}", err=True)
     if as_json:
         parts = {"real": comparison.real, "simulated": comparison.simulated, "errors": comparison.errors}
-        click.echo(json.dumps(parts, indent=2))
+        click.echo(json.dumps({name: _without_nan(part) for name, part in parts.items()}, indent=2))
     else:
         _print(comparison, title=f"{measured.name}: {len(run):,} requests, profile {loaded.name}")
+
+
+def _without_nan(figures: Mapping[str, float]) -> dict[str, float | None]:
+    """JSON has no NaN."""
+    return {name: None if math.isnan(value) else value for name, value in figures.items()}
 
 
 def _print(comparison: Comparison, title: str) -> None:

@@ -6,8 +6,9 @@ the cap in flight), the server's never is, and both sides are summed up by the s
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
@@ -40,7 +41,7 @@ class Comparison:
 
     @property
     def errors(self) -> dict[str, float]:
-        """Signed fractions: simulated / real - 1."""
+        """Signed fractions: simulated / real - 1. NaN for a TPOT where no request had a second token."""
         return {name: self.simulated[name] / self.real[name] - 1.0 for name in FIGURES}
 
 
@@ -105,11 +106,12 @@ def figures(run: pd.DataFrame) -> dict[str, float]:
 
 def read_measured(path: str | os.PathLike[str]) -> pd.DataFrame:
     """A measured run's rows, in order of arrival. Raises InputError naming file, line and column; OSError."""
+    packed: Literal["gzip"] | None = "gzip" if str(path).endswith(".gz") else None
     try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        table = pd.read_csv(path, dtype=str, keep_default_na=False, compression=packed)
     except pd.errors.EmptyDataError as error:
         raise InputError("empty", file=path, expected=f"columns {', '.join(COLUMNS)}") from error
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+    except (pd.errors.ParserError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise InputError(f"not a CSV file: {error}", file=path) from error
     missing = [name for name in COLUMNS if name not in table]
     if missing:
@@ -117,7 +119,9 @@ def read_measured(path: str | os.PathLike[str]) -> pd.DataFrame:
     if table.empty:
         raise InputError("no rows", file=path)
     run = pd.DataFrame({name: _column(table[name], path) for name in COLUMNS})
-    _require(run["e2e_s"] >= run["ttft_s"], run["e2e_s"], path, "at least ttft_s")
+    for name in ("ttft_s", "e2e_s"):
+        _require(run[name] > 0, table[name], path, "seconds > 0")
+    _require(run["e2e_s"] >= run["ttft_s"], table["e2e_s"], path, "at least ttft_s")
     return run.sort_values("arrival_s", kind="stable", ignore_index=True)
 
 

@@ -1,0 +1,40 @@
+"""The script's profile of a fit: complete, loadable, and the same as the shipped one in all that is not measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrate.derive_h100_qwen3_14b import main, make_profile
+from calibrate.fit import fit
+from calibrate.samples import Samples
+from sim.latency import DEFAULT_PROFILE, Profile
+
+
+def test_profile_of_a_fit(tmp_path: Path) -> None:
+    """Refitting samples of the shipped law gives the shipped profile back, provenance aside."""
+    shipped = Profile.load(DEFAULT_PROFILE)
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(300):
+        decodes, chunks, chunk = float(rng.integers(1, 300)), float(rng.integers(0, 4)), float(rng.integers(30, 2000))
+        context = decodes * float(rng.integers(10, 2000))
+        step = decodes + chunks * chunk, decodes + chunks, context, context * (chunks > 0), chunks * chunk**2 / 2
+        rows.append((*step, shipped.law.device_s(*step)))
+    samples = Samples.of(rows, "made")
+    averages = {"mean_prompt_tokens": 986.0, "mean_context_tokens": 1053.0, "mean_cycle_s": 0.0122}
+    make_profile(fit(samples), samples, averages).save(tmp_path / "p.json")
+    again = Profile.load(tmp_path / "p.json")
+    assert again.law.token_s == pytest.approx(shipped.law.token_s, rel=1e-3)
+    assert again.law.context_s == pytest.approx(shipped.law.context_s, rel=1e-3)
+    for name in ("name", "model", "gpu", "dtype", "engine_version", "server", "admission_lag_steps", "client"):
+        assert getattr(again, name) == getattr(shipped, name), name
+    assert again.domain.num_tokens == (0, samples.num_tokens.max())
+    assert again.provenance["implied"].keys() == shipped.provenance["implied"].keys()
+
+
+def test_the_data_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="steps_2rps"):
+        main([str(tmp_path)], standalone_mode=False)
