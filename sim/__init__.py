@@ -10,14 +10,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sim.config import EngineConfig
     from sim.errors import ElpaseError, InputError
+    from sim.experiment import ExtrapolationWarning, Result, simulate
+    from sim.latency.profile import Profile
 
 __version__ = "0.1.0"
-__all__ = ["ElpaseError", "InputError"]
+__all__ = ["ElpaseError", "EngineConfig", "ExtrapolationWarning", "InputError", "Profile", "Result", "simulate"]
 
 _HOME = {
     "ElpaseError": "sim.errors",
+    "EngineConfig": "sim.config",
+    "ExtrapolationWarning": "sim.experiment",
     "InputError": "sim.errors",
+    "Profile": "sim.latency.profile",
+    "Result": "sim.experiment",
+    "simulate": "sim.experiment",
 }
 """Public name -> the module that defines it."""
 
