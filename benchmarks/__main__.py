@@ -1,0 +1,98 @@
+"""Run every benchmark and print the tables: `python -m benchmarks [TRACE]`, TRACE or $ELPASE_AZURE_CONV as in `replay`.
+
+The one idea: each benchmark has a process of its own, so none warms up the next, and peak memory is its own. Exit code
+1 when the work was not the work expected, or slower than the floor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.measure import loop_rounds_per_s
+
+FLOOR_SIMULATED_OVER_REAL = 200
+TRACE_VARIABLE = "ELPASE_AZURE_CONV"
+
+MIB = 1 << 20
+Record = dict[str, Any]
+
+
+def main() -> None:
+    """Print the tables, then judge by the floor."""
+    trace = sys.argv[1:2] or [value for value in [os.environ.get(TRACE_VARIABLE)] if value]
+    console = Console(width=110 if not sys.stdout.isatty() else None)
+    rate = loop_rounds_per_s()
+    console.print(f"This machine does {rate / 1e6:.1f} million rounds of a plain Python loop per CPU second.\n")
+    console.print(_startup(run("startup")))
+    console.print(_steps(run("steps")))
+    replays = run("replay", *trace)
+    console.print(_replays(replays))
+    console.print(_memory(replays))
+    ratio = replays[0]["simulated_s"] / replays[0]["wall_s"]
+    if ratio < FLOOR_SIMULATED_OVER_REAL:
+        sys.exit(f"benchmarks: simulated over real time: got {ratio:.0f}, expected {FLOOR_SIMULATED_OVER_REAL} or more")
+
+
+def run(name: str, *arguments: str) -> list[Record]:
+    """What benchmark `name` prints, one record per line. Ends the program when it fails; it has said why."""
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+    done = subprocess.run(command, check=False, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(done.returncode)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _startup(records: list[Record]) -> Table:
+    table = _table("Start, median of 5", "command", "ms", "over Python's own")
+    bare_s = records[0]["wall_s"]
+    for record in records:
+        table.add_row(record["command"], f"{record['wall_s'] * 1e3:.0f}", f"{record['wall_s'] / bare_s:.1f}")
+    return table
+
+
+def _steps(records: list[Record]) -> Table:
+    table = _table("Decode steps, best of 3", "", "running", "steps", "steps/s", "us/step", "loop rounds/step")
+    for record in records:
+        steps, wall_s = record["steps"], record["wall_s"]
+        costs = (f"{steps / wall_s:,.0f}", f"{wall_s / steps * 1e6:.1f}", f"{record['loop_rounds'] / steps:,.0f}")
+        table.add_row(record["layer"], str(record["running"]), f"{steps:,}", *costs)
+    return table
+
+
+def _replays(records: list[Record]) -> Table:
+    title = f"Replay of {Path(records[0]['trace']).name}, {records[0]['requests']:,} requests"
+    columns = ("steps", "simulated s", "real s", "CPU s", "simulated/real", "loop rounds/step")
+    table = _table(title, "", *columns)
+    for record in records:
+        wall_s = record["wall_s"]
+        ratio, rounds = record["simulated_s"] / wall_s, record["loop_rounds"] / record["steps"]
+        seconds = (f"{record['simulated_s']:,.0f}", f"{wall_s:.1f}", f"{record['cpu_s']:.1f}")
+        table.add_row(record["what"], f"{record['steps']:,}", *seconds, f"{ratio:,.0f}", f"{rounds:,.0f}")
+    return table
+
+
+def _memory(records: list[Record]) -> Table:
+    table = _table("Peak memory of that replay", "", "MiB")
+    table.add_row("libraries loaded, before it", f"{records[0]['loaded_bytes'] / MIB:.0f}")
+    for record in records:
+        table.add_row(record["what"], f"{record['peak_bytes'] / MIB:.0f}")
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for at, column in enumerate(columns):
+        table.add_column(column, justify="right" if at else "left")
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""How things are measured here: seconds beside a loop of plain Python, and memory as the system counts it.
+
+Not for what is measured. The one idea: a plain loop, timed just before and after, says how fast this machine is at this
+moment, so a cost in *loop rounds* (of CPU time, both) can be compared between machines, and on one that is busy.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Result = TypeVar("Result")
+
+_ROUNDS = 1_000_000
+_OURS = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds on the wall and of the CPU (children included), and the CPU's in rounds of the plain loop."""
+
+    wall_s: float
+    cpu_s: float
+    loop_rounds: float
+
+
+def loop_rounds_per_s() -> float:
+    """Rounds per CPU second of a loop that adds small integers: the better of two tries."""
+    return _ROUNDS / min(_loop_s(), _loop_s())
+
+
+def timed(work: Callable[[], Result]) -> tuple[Result, Timing]:
+    """What `work` returns, and what it took."""
+    before = loop_rounds_per_s()
+    wall_s, cpu_s = time.perf_counter(), _cpu_s()
+    result = work()
+    wall_s, cpu_s = time.perf_counter() - wall_s, _cpu_s() - cpu_s
+    return result, Timing(wall_s, cpu_s, cpu_s * (before + loop_rounds_per_s()) / 2)
+
+
+def require(name: str, got: object, expected: object) -> None:
+    """Exit with one line unless the work done is the work expected."""
+    if got != expected:
+        sys.exit(f"benchmarks: {name}: got {got}, expected {expected}")
+
+
+def peak_bytes(who: int = resource.RUSAGE_SELF) -> int:
+    """Most memory that this process (or, RUSAGE_CHILDREN, the largest of its children) has had resident."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(who).ru_maxrss * unit
+
+
+def _cpu_s() -> float:
+    return sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, _OURS))
+
+
+def _loop_s() -> float:
+    start_s = _cpu_s()
+    total = 0
+    for i in range(_ROUNDS):
+        total += i & 7
+    return _cpu_s() - start_s
