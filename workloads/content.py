@@ -27,10 +27,12 @@ class SharedPrefixes:
 
     Group g puts `lengths[g]` tokens (0: nothing) before a prompt, and is drawn with probability `weights[g]` over their
     sum (None: all alike). The prefix comes on top of the prompt's own length, as in vLLM's `prefix_repetition`.
+    `evenly`: every group comes equally often, in random order, as there; `weights` are not used.
     """
 
     lengths: tuple[int, ...]
     weights: tuple[float, ...] | None = None
+    evenly: bool = False
 
     def __post_init__(self) -> None:
         if not self.lengths or not all(0 <= n <= MAX_TOKENS for n in self.lengths):
@@ -42,7 +44,10 @@ class SharedPrefixes:
             raise TraceError(field="weights", value=weights, expected=f"{len(self.lengths)} numbers >= 0, not all 0")
 
     def groups(self, u: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The group for each uniform draw in (0, 1); same shape."""
+        """The group for each uniform draw in (0, 1); shape (n,), as `u`."""
+        if self.evenly:
+            ranks = np.argsort(np.argsort(u, kind="stable"), kind="stable")
+            return (ranks * len(self.lengths) // len(u)).astype(np.int64)
         weights = np.ones(len(self.lengths)) if self.weights is None else np.array(self.weights)
         upto = np.cumsum(weights)
         return np.searchsorted(upto / upto[-1], u, side="right").astype(np.int64)

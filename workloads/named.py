@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workloads.arrivals import Arrivals, GapQuantiles
+from workloads.datasets import DATASETS
 from workloads.errors import TraceError
 from workloads.lengths import ByPrompt, Quantiles
 from workloads.synthetic import synthetic
@@ -24,8 +25,19 @@ BUILTIN_NAMES = ("azure-code", "azure-conv")
 _FOLDER = Path(__file__).with_name("data")
 
 
-def builtin(name: str, *, num_requests: int | None = None, seed: int = 0, selection: Selection | None = None) -> Trace:
-    """The built-in workload `name`, one of `BUILTIN_NAMES`; `num_requests` as the trace it is drawn from, unless given.
+def builtin(
+    name: str,
+    *,
+    num_requests: int | None = None,
+    request_rate: float | None = None,
+    arrivals: ArrivalLaw | None = None,
+    seed: int = 0,
+    selection: Selection | None = None,
+) -> Trace:
+    """The built-in workload `name`, one of `BUILTIN_NAMES`: as many requests as the trace that it is drawn from.
+
+    What is given replaces the trace's: `num_requests`; `request_rate` in requests/s, its gaps keep their form;
+    `arrivals`, another process altogether.
 
     - `azure-conv`: Azure's conversation trace of November 2023: 5.53 requests/s, about 1155 tokens in and 211 out.
     - `azure-code`: its coding trace: 2.57 requests/s in bursts with long pauses, about 2048 in and 28 out.
@@ -34,8 +46,8 @@ def builtin(name: str, *, num_requests: int | None = None, seed: int = 0, select
         raise TraceError(field="workload", value=name, expected=f"one of {', '.join(BUILTIN_NAMES)}")
     facts = json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     return synthetic(
-        num_requests or facts["num_requests"],
-        _arrivals(facts["arrivals"]),
+        facts["num_requests"] if num_requests is None else num_requests,
+        arrivals or _arrivals(facts["arrivals"], request_rate),
         _quantiles(facts["prompt_tokens"]),
         ByPrompt(tuple(facts["output_tokens"]["prompt_upto"]), tuple(map(_quantiles, facts["output_tokens"]["laws"]))),
         seed=seed,
@@ -78,7 +90,7 @@ def open_workload(
     except TraceError as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
-        known = f"a file, or a built-in workload: {', '.join(BUILTIN_NAMES)}"
+        known = f"a file, or a workload's name: {', '.join((*BUILTIN_NAMES, *DATASETS))}"
         raise TraceError(file=name_or_path, field="file", value=error.value, expected=known) from error
 
 
@@ -86,7 +98,8 @@ def _quantiles(table: dict[str, Any]) -> Quantiles:
     return Quantiles(tuple(table["q"]), tuple(table["tokens"]))
 
 
-def _arrivals(facts: dict[str, Any]) -> ArrivalLaw:
+def _arrivals(facts: dict[str, Any], request_rate: float | None) -> ArrivalLaw:
+    rate_per_s = facts["rate_per_s"] if request_rate is None else request_rate
     if "gap_s" in facts:
-        return GapQuantiles(tuple(facts["q"]), tuple(facts["gap_s"]), facts["rate_per_s"])
-    return Arrivals(facts["rate_per_s"], burstiness=facts["burstiness"])
+        return GapQuantiles(tuple(facts["q"]), tuple(facts["gap_s"]), rate_per_s)
+    return Arrivals(rate_per_s, burstiness=facts["burstiness"])

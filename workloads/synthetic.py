@@ -55,9 +55,11 @@ def synthetic(
     if seed < 0:
         raise TraceError(field="seed", value=seed, expected="an integer >= 0")
     draws = _Draws(num_requests, seed, name, arrivals, prompt_tokens, output_tokens, prefixes)
+    selection = selection or Selection()
     if sessions is None:
-        return Trace(name, "synthetic", lambda: map(Row, draws.singles()), selection or Selection())
-    return Trace(name, "synthetic", lambda: map(Row, draws.conversations(sessions)), selection or Selection())
+        return Trace(name, "synthetic", lambda: map(Row, draws.singles()), selection, num_requests)
+    total = int(draws.turns(sessions).sum())
+    return Trace(name, "synthetic", lambda: map(Row, draws.conversations(sessions)), selection, total)
 
 
 def stream(seed: int, part: str) -> np.random.Generator:
@@ -87,9 +89,13 @@ class _Draws:
             content = (*prefix, (ids.text(index), prompt)) if prefix else None
             yield Request(f"{self.name}-{index}", start_s, length(prefix) + prompt, output, content)
 
+    def turns(self, sessions: Sessions) -> NDArray[np.int64]:
+        """How many requests each session has."""
+        return sessions.turns.tokens(self._uniforms("turns", self.count))
+
     def conversations(self, sessions: Sessions) -> Iterator[Request]:
         """Requests that follow one another."""
-        counts = sessions.turns.tokens(self._uniforms("turns", self.count))
+        counts = self.turns(sessions)
         total = int(counts.sum())
         prompts, outputs = self._lengths(total)
         think_s = sessions.think_s * gaps(sessions.think_burstiness, total, stream(self.seed, "think_s"))

@@ -95,14 +95,23 @@ class Trace:
 
     `name`: the path or the built-in's name. `format`: which dialect it is in, or `synthetic`.
     `skipped`: reason -> rows skipped for it; filled while the trace is read, by the latest `iter()`.
+    `at_most`: requests that it may have; None where only reading it can tell.
     """
 
-    def __init__(self, name: str, form: str, rows: Callable[[], Iterator[Row]], selection: Selection) -> None:
+    def __init__(
+        self,
+        name: str,
+        form: str,
+        rows: Callable[[], Iterator[Row]],
+        selection: Selection,
+        size: int | None = None,
+    ) -> None:
         self.name = name
         self.format = form
         self.skipped: Counter[str] = Counter()
         self._rows = rows
         self._selection = selection
+        self.at_most = min((n for n in (size, selection.limit) if n is not None), default=None)
 
     def __iter__(self) -> Iterator[Request]:
         self.skipped = Counter()

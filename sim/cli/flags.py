@@ -125,8 +125,8 @@ Source: vLLM pull requests 8704, 22138, 22779, 25334, 29000, 36216, 49244.
 """
 
 
-class EngineOption(click.Option):
-    """An option that knows its group of the help text."""
+class GroupedOption(click.Option):
+    """An option that knows its section of the help text."""
 
     def __init__(self, *args: Any, group: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -134,15 +134,15 @@ class EngineOption(click.Option):
 
 
 class EngineCommand(click.Command):
-    """A command whose help shows the flags of `engine_options` by group, after its own options."""
+    """A command whose help has a section for each group of `GroupedOption`s, after its other options."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one section per group."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
-                group = f"vLLM: {param.group}" if isinstance(param, EngineOption) else "Options"
+                group = param.group if isinstance(param, GroupedOption) else "Options"
                 sections.setdefault(group, []).append(record)
         for title, records in sections.items():
             with formatter.section(title):
@@ -175,7 +175,7 @@ def _option(group: str, flag: Flag) -> Callable[[Decorated], Decorated]:
     if flag.kind in (whole_number, length):
         kind["metavar"] = "INTEGER"
     names = (flag.name, spelled, *flag.aliases)
-    return click.option(*names, default=None, help=_help(flag), cls=EngineOption, group=group, **kind)
+    return click.option(*names, default=None, help=_help(flag), cls=GroupedOption, group=f"vLLM: {group}", **kind)
 
 
 def _help(flag: Flag) -> str:

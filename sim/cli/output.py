@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sim.interrupt import ctrl_c_waits
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
@@ -61,13 +63,15 @@ def result_directory(out: str | os.PathLike[str], *, supersedes: Collection[str]
     try:
         aside.mkdir()
         yield aside
-        _move_into(aside, target, supersedes)
+        with ctrl_c_waits():
+            _move_into(aside, target, supersedes)
     except OSError as error:
         if isinstance(error.filename, str) and not Path(error.filename).is_relative_to(aside):
             raise  # about a file of the block's own, such as the trace it reads
         raise _blaming(error, out) from error
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        with ctrl_c_waits():
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def _move_into(aside: Path, target: Path, supersedes: Collection[str]) -> None:

@@ -1,12 +1,13 @@
-"""A bar for long work: simulated time, requests done and their rate. On stderr, and only where somebody looks on."""
+"""A bar for long work: requests done, simulated time and speed. On stderr, and only where somebody looks on."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -14,8 +15,15 @@ if TYPE_CHECKING:
 
     from rich.progress import Task
 
-_EVERY = 64
-"""Requests between two updates: the bar must not cost what it measures."""
+_EVERY_S = 0.1
+"""Wall seconds between two updates: the bar must not cost what it measures."""
+
+
+class _DoneColumn(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        """Requests done, of how many where that is known."""
+        of = "" if task.total is None else f"/{task.total:,.0f}"
+        return Text(f"{task.completed:,.0f}{of} requests")
 
 
 class _RateColumn(ProgressColumn):
@@ -25,22 +33,36 @@ class _RateColumn(ProgressColumn):
 
 
 @contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[float, int], None]]:
-    """Yields what to call with the simulated seconds and the requests done."""
+def progress_bar(title: str, total: int | None = None) -> Iterator[Callable[[float, int], None]]:
+    """Yields what to call with the simulated seconds and the requests done; `total` of them, where that is known."""
     columns = (
-        SpinnerColumn(),
         TextColumn("{task.description}"),
-        TextColumn("{task.completed:,.0f} requests"),
+        BarColumn(bar_width=24),
+        _DoneColumn(),
         TextColumn("{task.fields[simulated_s]:,.0f} s simulated"),
         _RateColumn(),
         TimeElapsedColumn(),
     )
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(title, total=None, simulated_s=0.0)
+        task = progress.add_task(title, total=total, simulated_s=0.0)
+        next_s = 0.0
 
         def update(simulated_s: float, done: int) -> None:
-            if done % _EVERY == 0:
+            nonlocal next_s
+            if monotonic() >= next_s:
+                next_s = monotonic() + _EVERY_S
                 progress.update(task, completed=done, simulated_s=simulated_s)
 
         yield update
+
+
+@contextmanager
+def working(title: str) -> Iterator[None]:
+    """A line that something is being done, as long as it is, where somebody looks on."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(title):
+        yield

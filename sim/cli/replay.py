@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sim.cli.flags import EngineCommand, engine_config, engine_options
+from sim.cli.flags import EngineCommand, GroupedOption, engine_config, engine_options
 from sim.cli.output import result_directory
-from sim.cli.progress import progress_bar
-from sim.cli.workload_flags import TRACE_HELP, open_from, workload_options
+from sim.cli.progress import progress_bar, working
+from sim.cli.workload_flags import TRACE_HELP, open_from, traffic, workload_options
 from sim.latency.profile import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from sim.core.config import SchedulerConfig
     from sim.experiment import Result
+    from sim.latency.profile import Profile
     from workloads import Trace
+
+Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
 
 RESULT_FILES = (
     "result.json",
@@ -32,38 +37,65 @@ RESULT_FILES = (
 EXIT_PARTIAL = 130
 
 
+_SERVICE_LEVEL = re.compile(r"[a-z_0-9]+:[^:]*")
+"""What may follow `--goodput`, as often as one likes."""
+
+
+class ReplayCommand(EngineCommand):
+    """Takes `--goodput ttft:200 tpot:20`, as vLLM does, beside one flag for each."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Give every service level a flag of its own, which is all that click knows."""
+        split: list[str] = []
+        for arg in args:
+            if len(split) > 1 and split[-2] == "--goodput" and _SERVICE_LEVEL.fullmatch(arg):
+                split.append("--goodput")
+            split.append(arg)
+        return super().parse_args(ctx, split)
+
+
+def _option(group: str, *names: str, **settings: Any) -> Callable[[Decorated], Decorated]:
+    return click.option(*names, cls=GroupedOption, group=group, **settings)
+
+
 @click.command(
-    cls=EngineCommand,
+    cls=ReplayCommand,
+    context_settings={"max_content_width": 120},
     short_help="Replay a trace or a built-in workload: throughput, TTFT, TPOT, ITL.",
     help=f"""Replay a workload through vLLM's scheduler, and print what `vllm bench serve` would print.
 
-    {TRACE_HELP} Flags of `vllm serve` stand above the settings that the profile was measured under.
+    {TRACE_HELP}
+    Flags of `vllm serve` stand above the settings that the profile was measured under.
 
-    Example: elpase replay azure-conv --limit 200 --max-num-batched-tokens 2048 --out run""",
+    \b
+    elpase replay azure-conv --limit 200 --max-num-batched-tokens 2048 --out run
+    elpase replay random --request-rate 8 --random-input-len 2048 --num-prompts 500
+    elpase replay AzureLLMInferenceTrace_conv.csv --rate-scale 1.5""",
 )
-@workload_options
-@click.option("--profile", default=DEFAULT_PROFILE, show_default=True, help="Latency profile: a name or a JSON file.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for result.json, tables and pictures.")
-@click.option("--timeline", is_flag=True, help="Also write timeline.json.gz for ui.perfetto.dev into --out.")
-@click.option("--max-concurrency", type=click.IntRange(min=1), help="The client's cap on requests in flight.")
-@click.option(
+@_option("Results", "--out", type=click.Path(path_type=Path), help="Folder for result.json, tables and pictures.")
+@_option("Results", "--timeline", is_flag=True, help="Also write timeline.json.gz, for ui.perfetto.dev, into --out.")
+@_option("Results", "--percentile-metrics", default="ttft,tpot,itl", show_default=True, help="As in vllm bench serve.")
+@_option("Results", "--metric-percentiles", default="99", show_default=True, help="As in vllm bench serve.")
+@_option("Results", "--goodput", multiple=True, metavar="METRIC:MS", help="Service levels: ttft:200 tpot:20 e2el:9000.")
+@_option(
+    "Simulation", "--profile", default=DEFAULT_PROFILE, show_default=True, help="Latency profile: a name or a file."
+)
+@_option(
+    "Simulation",
     "--outside",
     type=click.Choice(["warn", "raise", "clip"]),
     default="warn",
     show_default=True,
     help="What to do with steps that the profile was not fitted for.",
 )
-@click.option("--check", is_flag=True, help="Verify the scheduler's invariants at every step (slow).")
-@click.option("--percentile-metrics", default="ttft,tpot,itl", show_default=True, help="As in vllm bench serve.")
-@click.option("--metric-percentiles", default="99", show_default=True, help="As in vllm bench serve.")
-@click.option("--goodput", multiple=True, metavar="METRIC:MS", help="Service level, such as ttft:200; repeatable.")
+@_option("Simulation", "--check", is_flag=True, help="Verify the scheduler's invariants at every step (slow).")
+@workload_options
 @engine_options
 @click.pass_context
 def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its help is above
     # Heavy libraries are loaded only when there is something to run.
-    from sim.experiment import settle, simulate
+    from sim.experiment import settle
     from sim.latency.profile import Profile
-    from sim.report.console import bench_table, sim_table
     from sim.report.summary import SummaryOptions
 
     if kwargs["timeline"] and kwargs["out"] is None:
@@ -76,47 +108,59 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
     config = settle(flags, profile)
     trace = open_from(kwargs, config.max_model_len)
     with result_directory(kwargs["out"], supersedes=RESULT_FILES) if kwargs["out"] else nullcontext(None) as folder:
-        with progress_bar("replay") as on_progress, _warnings_as_lines():
-            result = simulate(
-                trace,
-                config,
-                profile,
-                max_in_flight=kwargs["max_concurrency"],
-                outside=kwargs["outside"],
-                check=kwargs["check"],
-                on_progress=on_progress,
-                meta={"trace": str(kwargs["trace"]), "seed": kwargs["seed"]},
-            )
-        _tell_skipped(trace)
+        result = _run(trace, config, profile, kwargs)
         summary = result.summary(options)
-        click.echo(bench_table(summary))
-        click.echo(sim_table(summary))
         if folder is not None:
             _write(result, summary, folder, timeline=kwargs["timeline"])
+    _show(summary)
     if kwargs["out"]:
         _say(f"wrote {kwargs['out']}/")
     if result.frames.meta["partial"]:
-        _say("interrupted: what has finished is there, marked partial")
         ctx.exit(EXIT_PARTIAL)
 
 
-def _write(result: Result, summary: dict[str, object], folder: Path, *, timeline: bool) -> None:
+def _run(trace: Trace, config: SchedulerConfig, profile: Profile, kwargs: Mapping[str, Any]) -> Result:
+    """The run, with its bar, and what there is to say of it."""
+    from sim.experiment import simulate
+
+    with progress_bar("replay", trace.at_most) as on_progress, _warnings_as_lines():
+        result = simulate(
+            trace,
+            config,
+            profile,
+            max_in_flight=kwargs["max_concurrency"],
+            outside=kwargs["outside"],
+            check=kwargs["check"],
+            on_progress=on_progress,
+            meta=traffic(kwargs),
+        )
+    for reason, count in trace.skipped.items():
+        _say(f"note: skipped {count:,} rows: {reason}")
+    if result.frames.meta["partial"]:
+        _say("interrupted: what has finished is kept, marked partial; Ctrl-C again drops it")
+    return result
+
+
+def _show(summary: Mapping[str, object]) -> None:
+    from sim.report.console import bench_table, sim_table
+
+    click.echo(bench_table(summary))
+    click.echo(sim_table(summary))
+
+
+def _write(result: Result, summary: Mapping[str, object], folder: Path, *, timeline: bool) -> None:
     from sim.report.plots import plot_latency, plot_timeseries
     from sim.report.summary import write_json
     from sim.report.tables import write_frames
     from sim.report.timeline import write_timeline
 
-    write_json(summary, folder / "result.json")
-    write_frames(result.frames, folder)
-    plot_timeseries(result.frames, folder / "timeseries.png")
-    plot_latency(result.frames, folder / "latency.png")
-    if timeline:
-        write_timeline(result.frames, folder / "timeline.json.gz")
-
-
-def _tell_skipped(trace: Trace) -> None:
-    for reason, count in trace.skipped.items():
-        _say(f"skipped {count:,} rows: {reason}")
+    with working("writing results"):
+        write_json(summary, folder / "result.json")
+        write_frames(result.frames, folder)
+        plot_timeseries(result.frames, folder / "timeseries.png")
+        plot_latency(result.frames, folder / "latency.png")
+        if timeline:
+            write_timeline(result.frames, folder / "timeline.json.gz")
 
 
 @contextmanager

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import simpy
+from simpy.core import StopSimulation
 
 from sim.core.check import Invariants
 from sim.engine.client import Client
 from sim.engine.replica import Replica
+from sim.interrupt import handling_ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -44,8 +46,27 @@ def serve(
     if check:
         replica.observe = Invariants(replica.scheduler).plan_made
     client = Client(env, requests, replica.submit, pricing.profile.client, log, max_in_flight)
+    return _run(env)
+
+
+def _run(env: simpy.Environment) -> bool:
+    """Run to the end; False when Ctrl-C came. It takes effect between two events, where no record is half written.
+
+    A second Ctrl-C does not wait for that: KeyboardInterrupt.
+    """
+    stop = env.event()
+    stop.callbacks.append(StopSimulation.callback)
+
+    def on_ctrl_c() -> None:
+        if stop.triggered:
+            raise KeyboardInterrupt
+        stop.succeed()
+
     try:
-        env.run()
+        with handling_ctrl_c(on_ctrl_c):
+            env.run()
     except KeyboardInterrupt:
-        return False
-    return True
+        if stop.triggered:
+            raise
+        return False  # raised by somebody who looks on, or where signals are not ours to handle
+    return not stop.triggered

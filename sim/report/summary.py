@@ -164,7 +164,14 @@ def _settings(frames: Frames, num_prompts: int) -> dict[str, object]:
         "request_rate": _request_rate(frames),
         "burstiness": meta.get("burstiness", 1.0),
         "max_concurrency": meta.get("max_concurrency"),
+        **_ramp(frames),
     }
+
+
+def _ramp(frames: Frames) -> dict[str, object]:
+    """The ramp's settings, only where there is one, as vLLM writes them."""
+    ramp = {name: frames.meta.get(f"ramp_up_{name}") for name in ("strategy", "start_rps", "end_rps")}
+    return {} if ramp["strategy"] is None else {f"ramp_up_{name}": value for name, value in ramp.items()}
 
 
 def _request_rate(frames: Frames) -> object:
