@@ -51,11 +51,13 @@ def _samples(steps: pd.DataFrame, lone: NDArray[np.bool_], context: float) -> Sa
     prompts, decode = steps["first"].to_numpy(float), steps["decode"].to_numpy(float)
     tokens = steps["prefill_tokens"].to_numpy(float)
     mixed = prompts > 0
-    return Samples(
+    return Samples.make(
         num_tokens=decode + tokens,
         num_seqs=steps["n"].to_numpy(float),
         decode_context=decode * context,
-        mixed_context=np.where(mixed, decode * context, 0.0),
+        chunk_tokens=tokens,
+        num_chunks=prompts,
+        source="client steps",
         chunk_pairs=tokens**2 / (2 * np.maximum(prompts, 1)),
         seconds=steps["dt_ms"].to_numpy(float) / 1e3,
         regime=np.where(mixed, np.where(lone, "served, lone prompts", "served, prompts in a row"), "served, decode"),

@@ -110,7 +110,7 @@ def _predict(samples: Samples, values: Mapping[str, float]) -> Column:
         if state == KERNELS:  # no sampler, no norms, nothing between the kernels
             clocked = replace(clocked, step_s=0.0)
         seconds[own] = clocked.device_s(
-            samples.num_tokens[own],
+            samples.padded_tokens[own],
             samples.num_seqs[own],
             samples.decode_context[own],
             samples.mixed_context[own],

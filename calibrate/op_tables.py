@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from scipy.interpolate import RegularGridInterpolator
 
-from calibrate.samples import KERNELS, Samples
+from calibrate.samples import KERNELS, NO_GRAPH, Samples, TimedStep
 from sim.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _CACHED_BYTES = (1e6, 50e6)
 Smaller ones stay, as launching the kernel takes longer than reading them."""
 _FEWEST_TOKENS, _MOST_TOKENS = 256, 32768
 _SHORTEST_PROMPT = 64
+_KERNELS: dict[str, Any] = {"source": "op tables", "state": KERNELS, "graph": NO_GRAPH}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +98,9 @@ class OpTables:
 
     def samples(self, model: ModelSpec) -> Samples:
         """Steps of prompts alone and of decodes alone, over all batches and lengths in the tables."""
-        return Samples.concat(
-            [
-                Samples.of(self._prompts(model), "kernels, prompts", KERNELS),
-                Samples.of(self._decodes(model), "kernels, decode", KERNELS),
-            ]
-        )
+        return Samples.of_steps([*self._prompts(model), *self._decodes(model)])
 
-    def _prompts(self, model: ModelSpec) -> Iterator[tuple[float, ...]]:
+    def _prompts(self, model: ModelSpec) -> Iterator[TimedStep]:
         """Equal prompts of the lengths that attention was timed at, and one prompt of every length that GEMMs were."""
         table = self.attention("context", model)
         steps = _columns(table[table["batch_size"] > 1], "batch_size", "isl", "latency")
@@ -115,16 +111,18 @@ class OpTables:
             tokens = batch * length
             if _FEWEST_TOKENS <= tokens <= _MOST_TOKENS and length >= _SHORTEST_PROMPT:
                 ms = self.linear_ms(model, tokens, batch) + model.num_layers * attention_ms
-                yield tokens, batch, 0.0, 0.0, batch * length**2 / 2, ms / 1e3
+                prompts = [(int(length), 0)] * int(batch)
+                yield TimedStep.of(prompts, [], ms / 1e3, regime="kernels, prompts", **_KERNELS)
 
-    def _decodes(self, model: ModelSpec) -> Iterator[tuple[float, ...]]:
+    def _decodes(self, model: ModelSpec) -> Iterator[TimedStep]:
         layer_bytes = model.kv_bytes_per_token() / model.num_layers
         table = self.attention("generation", model)
         for batch, before, attention_ms in _columns(table, "batch_size", "step", "latency"):
             context = batch * before
             if not _CACHED_BYTES[0] < context * layer_bytes < _CACHED_BYTES[1]:
                 ms = self.linear_ms(model, batch, batch) + model.num_layers * attention_ms
-                yield batch, batch, context, 0.0, 0.0, ms / 1e3
+                rows = [int(before)] * int(batch)
+                yield TimedStep.of([], rows, ms / 1e3, regime="kernels, decode", **_KERNELS)
 
 
 def _columns(table: pd.DataFrame, *names: str) -> list[tuple[float, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from calibrate.derive_h100_qwen3_14b import main, make_profile
 from calibrate.fit import fit
-from calibrate.samples import Samples
+from calibrate.samples import Samples, TimedStep
 from sim.latency import DEFAULT_PROFILE, Profile
 
 
@@ -19,11 +20,11 @@ def test_profile_of_a_fit(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rows = []
     for _ in range(300):
-        decodes, chunks, chunk = float(rng.integers(1, 300)), float(rng.integers(0, 4)), float(rng.integers(30, 2000))
-        context = decodes * float(rng.integers(10, 2000))
-        step = decodes + chunks * chunk, decodes + chunks, context, context * (chunks > 0), chunks * chunk**2 / 2
-        rows.append((*step, shipped.law.device_s(*step)))
-    samples = Samples.of(rows, "made")
+        decodes, chunks, chunk = int(rng.integers(1, 300)), int(rng.integers(0, 4)), int(rng.integers(30, 2000))
+        rows.append(TimedStep.of([(chunk, 0)] * chunks, [int(rng.integers(10, 2000))] * decodes, 1.0, regime="made"))
+    made = Samples.of_steps(rows)
+    columns = made.padded_tokens, made.num_seqs, made.decode_context, made.mixed_context, made.chunk_pairs
+    samples = replace(made, seconds=shipped.law.device_s(*columns))
     averages = {"mean_prompt_tokens": 986.0, "mean_context_tokens": 1053.0, "mean_cycle_s": 0.0122}
     make_profile(fit(samples), samples, averages).save(tmp_path / "p.json")
     again = Profile.load(tmp_path / "p.json")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrate.fit import Fit, fit
-from calibrate.samples import KERNELS, LONE, SUSTAINED, Samples
+from calibrate.samples import KERNELS, LONE, SUSTAINED, Column, Samples, TimedStep
 from sim.errors import InputError
 from sim.latency import FusedLaw
 
@@ -33,13 +33,15 @@ def steps(law: FusedLaw, rng: np.random.Generator, *, noise: float, state: str =
         decodes = 0 if rng.random() < 0.2 else int(2 ** rng.uniform(0, 9))
         chunks = int(rng.integers(1, 5)) if decodes == 0 or rng.random() < 0.5 else 0
         chunk, before = int(2 ** rng.uniform(5, 12)), int(rng.choice([0, 0, 4000]))
-        context = decodes * int(2 ** rng.uniform(5, 12))
-        tokens = decodes + chunks * chunk
-        pairs = chunks * chunk * (before + chunk / 2)
-        mixed = context if chunks else 0
-        seconds = law.device_s(float(tokens), float(decodes + chunks), float(context), float(mixed), pairs)
-        rows.append((tokens, decodes + chunks, context, mixed, pairs, seconds * np.exp(rng.normal(0, noise))))
-    return Samples.of(rows, f"{state}, made", state)
+        context = int(2 ** rng.uniform(5, 12))
+        rows.append(TimedStep.of([(chunk, before)] * chunks, [context] * decodes, 1.0, state=state, regime=state))
+    made = Samples.of_steps(rows)
+    return replace(made, seconds=seconds(law, made) * np.exp(rng.normal(0, noise, len(made))))
+
+
+def seconds(law: FusedLaw, made: Samples) -> Column:
+    columns = made.padded_tokens, made.num_seqs, made.decode_context, made.mixed_context, made.chunk_pairs
+    return law.device_s(*columns)
 
 
 def assert_found(found: Fit, rel: float) -> None:
@@ -51,7 +53,7 @@ def assert_found(found: Fit, rel: float) -> None:
 def test_exact_samples_give_the_coefficients_back() -> None:
     found = fit(steps(TRUE, np.random.default_rng(1), noise=0.0))
     assert_found(found, rel=1e-3)
-    assert found.residuals["sustained, made"]["p90_abs"] < 1e-4
+    assert found.residuals["sustained"]["p90_abs"] < 1e-4
     assert found.clock_ratios == {}
 
 
@@ -97,19 +99,19 @@ def test_a_fixed_coefficient_stays() -> None:
 
 def test_too_few_shapes() -> None:
     """One shape timed a thousand times says nothing about ten coefficients."""
-    samples = Samples.of([(8, 8, 8000, 0, 0, 0.011 + 1e-6 * i) for i in range(1000)], "one shape")
+    samples = Samples.of_steps(TimedStep.of([], [1000] * 8, 0.011 + 1e-6 * i) for i in range(1000))
     with pytest.raises(InputError, match="samples: got 1, expected at least 10 different step shapes"):
         fit(samples)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
 def test_impossible_times(seconds: float) -> None:
-    with pytest.raises(InputError, match=r"seconds: got .*, expected a positive time"):
-        Samples.of([(8, 8, 8000, 0, 0, seconds)], "bad")
+    with pytest.raises(InputError, match=r"seconds in row 1: got .*, expected a positive time"):
+        Samples.of_steps([TimedStep.of([], [1000], seconds)])
 
 
 def test_every_regime_weighs_the_same() -> None:
-    few = Samples.of([(8, 8, 8000, 0, 0, 0.01)] * 2, "few")
-    many = Samples.of([(900, 1, 0, 0, 4e5, 0.04)] * 98, "many")
+    few = Samples.of_steps([TimedStep.of([], [1000] * 8, 0.01)] * 2)
+    many = Samples.of_steps([TimedStep.of([(900, 0)], [], 0.04)] * 98)
     weights = Samples.concat([few, many]).balanced_weights()
     assert weights[:2].sum() == pytest.approx(weights[2:].sum()) == pytest.approx(1.0)

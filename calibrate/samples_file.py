@@ -1,0 +1,141 @@
+"""Samples on disk: one Parquet table, one row per timed step, whose schema also says where the rows come from.
+
+Not for what a sample means (samples.py). The one idea: every source writes this table and the fit reads nothing else;
+the device stands in each row, so that tables which somebody glued together are noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from calibrate.samples import COLUMNS, Origin, Samples
+from sim.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+_KEY = b"elpase samples"
+_VERSION = 1
+
+_COUNT, _REAL, _TEXT = pa.int64(), pa.float64(), pa.string()
+_CHUNK = pa.struct([("tokens", pa.int32()), ("context", pa.int32())])
+SCHEMA = pa.schema(
+    {
+        "device": _TEXT,
+        "seconds": _REAL,
+        "host_seconds": _REAL,
+        "num_tokens": _REAL,
+        "padded_tokens": _REAL,
+        "num_seqs": _REAL,
+        "chunk_tokens": _REAL,
+        "num_chunks": _REAL,
+        "num_sampled": _REAL,
+        "decode_context": _REAL,
+        "chunk_pairs": _REAL,
+        "chunks": pa.list_(_CHUNK),
+        "decodes": pa.list_(pa.int32()),
+        "graph": _TEXT,
+        "repeats": _COUNT,
+        "spread": _REAL,
+        "source": _TEXT,
+        "regime": _TEXT,
+        "state": _TEXT,
+    }
+)
+"""Columns and their types. Nulls: host_seconds, decode_context, chunk_pairs, chunks, decodes, spread."""
+
+_NULLABLE = ("host_seconds", "decode_context", "chunk_pairs", "chunks", "decodes", "spread")
+
+
+def write_samples(path: str | os.PathLike[str], samples: Samples) -> None:
+    """Write samples of one origin as Parquet, whole or not at all; an older file of that name is replaced."""
+    if len(samples.origins) != 1:
+        raise InputError(field="origins", value=len(samples.origins), expected="samples of one origin")
+    origin = samples.origins[0]
+    columns = {name: _arrow(name, getattr(samples, name)) for name in COLUMNS}
+    columns["device"] = pa.array([origin.device] * len(samples), _TEXT)
+    document = json.dumps({"version": _VERSION, "origin": asdict(origin)})
+    table = pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
+    target = Path(path).resolve()
+    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    try:
+        pq.write_table(table.replace_schema_metadata({_KEY: document}), aside, compression="zstd")
+        aside.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) if error.errno else error from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def read_samples(path: str | os.PathLike[str]) -> Samples:
+    """The samples of a table. Raises InputError for missing columns, impossible values and mixed devices, OSError."""
+    with Path(path).open("rb") as file:
+        try:
+            table = pq.read_table(pa.PythonFile(file))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InputError(f"not a Parquet table ({error})", file=path) from None
+    missing = [name for name in SCHEMA.names if name not in table.column_names]
+    if missing:
+        raise InputError(file=path, value=table.column_names, expected=f"also the columns {', '.join(missing)}")
+    if not table.num_rows:
+        raise InputError("no samples: the table has no rows", file=path)
+    columns = {name: _numpy(table.column(name), name, path) for name in SCHEMA.names}
+    origin = _origin(table.schema.metadata or {}, columns.pop("device"), path)
+    try:
+        return Samples.make(origins=(origin,), **columns)
+    except InputError as error:
+        raise InputError(file=path, field=error.field, value=error.value, expected=error.expected) from None
+
+
+def read_all(paths: Iterable[str | os.PathLike[str]]) -> Samples:
+    """The samples of several tables of one device and model."""
+    return Samples.concat([read_samples(path) for path in paths])
+
+
+def _arrow(name: str, column: NDArray[Any]) -> pa.Array:
+    if name == "chunks":
+        rows = [None if v is None else [{"tokens": n, "context": c} for n, c in v] for v in column]
+        return pa.array(rows, SCHEMA.field(name).type)
+    if column.dtype == object:
+        return pa.array(column.tolist(), SCHEMA.field(name).type)
+    # from_pandas: NaN, which says "unknown" in memory, is null on disk.
+    return pa.array(column.tolist(), SCHEMA.field(name).type, from_pandas=True)
+
+
+def _numpy(column: pa.ChunkedArray, name: str, path: str | os.PathLike[str]) -> Any:
+    try:
+        column = column.cast(SCHEMA.field(name).type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise InputError(file=path, field=name, value=str(column.type), expected=f"{SCHEMA.field(name).type}") from None
+    if column.null_count and name not in _NULLABLE:
+        row = column.is_null().to_pylist().index(True) + 1
+        raise InputError(file=path, field=f"{name} in row {row}", expected="a value: found none")
+    if name == "chunks":
+        return [None if v is None else tuple((c["tokens"], c["context"]) for c in v) for v in column.to_pylist()]
+    if pa.types.is_floating(column.type):
+        return column.to_numpy(zero_copy_only=False)  # null becomes NaN
+    return column.to_pylist()
+
+
+def _origin(metadata: Mapping[bytes, bytes], devices: list[str], path: str | os.PathLike[str]) -> Origin:
+    seen = list(dict.fromkeys(devices))
+    if len(seen) > 1:
+        raise InputError(file=path, field="device", value=", ".join(seen), expected="rows of one device")
+    if _KEY not in metadata:
+        raise InputError("says nothing of its origin: not a samples table that elpase wrote", file=path)
+    document = json.loads(metadata[_KEY])
+    if document["version"] > _VERSION:
+        raise InputError(file=path, field="version", value=document["version"], expected=f"at most {_VERSION}")
+    known = {f.name for f in fields(Origin)}
+    origin = Origin(**{name: value for name, value in document["origin"].items() if name in known})
+    return replace(origin, device=seen[0], capture_sizes=tuple(origin.capture_sizes))
