@@ -7,44 +7,39 @@ form far beyond what was served, served steps its level.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import approx_fprime, least_squares
+from scipy.optimize import approx_fprime, least_squares, nnls
 
-from calibrate.samples import KERNELS, LONE, SUSTAINED
+from calibrate.samples import FULL_GRAPH, KERNELS, LONE, STATES, Samples
+from calibrate.unknowns import CONTEXT_OF, fill, latent_sources
 from sim.errors import InputError
-from sim.latency.model import BOUNDS, FusedLaw
+from sim.latency.graphs import NO_GRAPHS, Graphs
+from sim.latency.model import BOUNDS, UNITS, FusedLaw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from calibrate.samples import Samples
-
-    Column = NDArray[np.float64]
+    from calibrate.samples import Column
 
 _OUTLIER = 0.05
 """Relative error from which a sample's pull stops growing."""
 
-_START = FusedLaw(
-    step_s=1e-3,
-    row_s=1e-5,
-    weight_read_s=1e-2,
-    batch_slowdown=0.02,
-    token_s=4e-5,
-    sharpness=3.0,
-    context_s=6e-8,
-    mixed_context_s=3e-8,
-    pair_s=1e-9,
-    tile_waste=0.5,
-)
-"""Orders of magnitude of a 10B-class model on a data-centre GPU; also the fit's unit of each coefficient."""
+_HOST = ("host_step_s", "host_row_s")
+"""Fitted apart, to host seconds: a step's whole time does not say how much of it the host took."""
 
-_HOST = {"host_step_s": 0.0, "host_row_s": 0.0}
-"""A step's whole time does not say how much of it the host took."""
+OPTIONAL = ("tile_waste", "elementwise_s", "eager_s")
+"""Coefficients that a law can do without: worth having where they foretell steps that they were not fitted to."""
+
+_PRIOR = {"batch_slowdown": (0.02, 0.05), "sharpness": (3.0, 3.0), "tile_waste": (0.3, 0.3)}
+"""Where samples do not tell, these stay near what they are for other GPUs (value, breadth)."""
+_PRIOR_WEIGHT = 1e-7
+
+_CLOCK = "clock "
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,71 +47,245 @@ class Fit:
     """A fitted law and how well it holds."""
 
     law: FusedLaw
+    values: dict[str, float]
+    """Every number that was fitted or fixed: coefficients, clock ratios, mean contexts."""
     standard_errors: dict[str, float]
     """Of the free coefficients, from the curvature at the optimum; 0 at a bound."""
     clock_ratios: dict[str, float]
     """State of the GPU -> how much longer arithmetic takes under sustained serving."""
     residuals: dict[str, dict[str, float]]
     """Regime -> samples; mean, median and 90th percentile of (absolute) relative errors."""
+    confounded: tuple[tuple[str, ...], ...] = field(default=())
+    """Groups of coefficients of which the samples tell a combination only."""
 
 
-def fit(samples: Samples, *, fixed: Mapping[str, float] | None = None) -> Fit:
-    """Fit all coefficients but those `fixed`; the host's are 0 unless fixed.
+def fit(
+    samples: Samples,
+    *,
+    fixed: Mapping[str, float] | None = None,
+    terms: Sequence[str] = ("tile_waste",),
+    graphs: Graphs = NO_GRAPHS,
+) -> Fit:
+    """Fit all coefficients but those `fixed`, of the optional ones only `terms`; see `Fit`.
 
-    Raises InputError when there are fewer different shapes than coefficients.
+    Coefficients that no sample can tell (`pair_s` without prompts) are 0. `graphs` go into the law as they are: what
+    the samples computed stands in their `padded_tokens`. Raises InputError when there are fewer different shapes than
+    coefficients.
     """
-    given = {**_HOST, **(fixed or {})}
-    ratios = [f"clock {state}" for state in (LONE, KERNELS) if (samples.state == state).any()]
-    names = [f.name for f in fields(FusedLaw) if f.name not in given] + ratios
+    host, host_spread = _fit_host(samples)
+    given = {**dict.fromkeys(OPTIONAL, 0.0), **host}
+    given = {name: value for name, value in given.items() if name not in terms} | dict(fixed or {})
+    given |= {name: 0.0 for name in _untold(samples) if name not in given}
+    names = [name for name in UNITS if name not in given]
+    names += [_CLOCK + state for state in (LONE, KERNELS) if (samples.state == state).any()]
+    names += [CONTEXT_OF + source for source in latent_sources(samples)]
     _require_shapes(samples, len(names))
-    scale = np.array([1.0 if name in ratios else getattr(_START, name) for name in names])
-    low, high = np.array([BOUNDS.get(name, (0.0, np.inf)) for name in names]).T / scale
-
-    def named(x: Column) -> dict[str, float]:
-        return {**given, **{name: float(value) for name, value in zip(names, x * scale, strict=True)}}
-
-    def errors(x: Column) -> Column:
-        return _predict(samples, named(x)) / samples.seconds - 1.0
-
-    weights = samples.balanced_weights()
-    found = least_squares(
-        errors, np.ones(len(names)), bounds=(low, high), loss=_weighted_soft_l1(weights), f_scale=_OUTLIER
-    )
-    values = named(found.x)
-    clocks = {name.removeprefix("clock "): values.pop(name) for name in ratios}
-    spread = _spread(errors, found.x, weights, free=found.active_mask == 0) * scale
+    found = _minimize(samples, names, given)
+    values = found.named(found.x)
+    errors = found.errors(found.x)
+    spread = dict(zip(names, found.spread().tolist(), strict=True))
     return Fit(
-        law=FusedLaw(**{name: float(f"{value:.6g}") for name, value in values.items()}),
-        standard_errors=dict(zip(names, spread.tolist(), strict=True)),
-        clock_ratios=clocks,
-        residuals=summarize(samples, errors(found.x)),
+        law=_law({name: float(f"{values[name]:.6g}") for name in UNITS}, graphs),
+        values=values,
+        standard_errors=spread | host_spread,
+        clock_ratios={n.removeprefix(_CLOCK): v for n, v in values.items() if n.startswith(_CLOCK)},
+        residuals=summarize(samples, errors),
+        confounded=found.confounded(),
     )
+
+
+def predict(samples: Samples, values: Mapping[str, float]) -> Column:
+    """Seconds of the samples' steps by a fit's values, each in its own state of the GPU."""
+    return _Columns.of(samples).seconds(values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """What the law asks for, row by row, made once for the many prices of a search."""
+
+    known: tuple[Column, Column, Column, Column, Column, Column]
+    """Arguments of `FusedLaw.device_s`; contexts that a row does not know are 0."""
+    unknown: dict[str, tuple[Column, Column]]
+    """Source -> its decode rows of unknown context, and those of them beside chunks; 0 in other rows."""
+    states: dict[str, NDArray[np.bool_]]
+
+    @classmethod
+    def of(cls, samples: Samples) -> _Columns:
+        filled = fill(samples, {})
+        known = (
+            filled.padded_tokens,
+            filled.num_seqs,
+            filled.decode_context,
+            filled.mixed_context,
+            filled.chunk_pairs,
+            (samples.graph != FULL_GRAPH).astype(float),
+        )
+        unknown = {}
+        for source in latent_sources(samples):
+            own = np.isnan(samples.decode_context) & (samples.source == source)
+            rows = np.where(own, samples.num_decodes, 0.0)
+            unknown[CONTEXT_OF + source] = rows, np.where(samples.chunk_tokens > 0, rows, 0.0)
+        states = {state: samples.state == state for state in STATES}
+        return cls(known, unknown, {state: own for state, own in states.items() if own.any()})
+
+    def seconds(self, values: Mapping[str, float]) -> Column:
+        law = _law(values)
+        tokens, seqs, context, mixed, pairs, eager = self.known
+        for name, (rows, beside_chunks) in self.unknown.items():
+            context, mixed = context + values[name] * rows, mixed + values[name] * beside_chunks
+        seconds = np.empty(tokens.size)
+        for state, own in self.states.items():
+            ratio = values.get(_CLOCK + state, 1.0)
+            clocked = replace(law, token_s=law.token_s / ratio, pair_s=law.pair_s / ratio)
+            if state == KERNELS:  # no sampler, no norms, nothing between the kernels
+                clocked = replace(clocked, step_s=0.0, eager_s=0.0)
+            seconds[own] = clocked.device_s(*(column[own] for column in (tokens, seqs, context, mixed, pairs, eager)))
+        return seconds
+
+
+def _law(values: Mapping[str, float], graphs: Graphs = NO_GRAPHS) -> FusedLaw:
+    coefficients = {name: values[name] for name in UNITS}
+    return FusedLaw(**coefficients, graphs=graphs)
+
+
+def _untold(samples: Samples) -> list[str]:
+    """Coefficients that no sample says anything about."""
+    filled = fill(samples, {})
+    eager = filled.graph != FULL_GRAPH
+    told = {
+        "context_s": (filled.decode_context > 0).any(),
+        "mixed_context_s": (filled.mixed_context > 0).any(),
+        "pair_s": (filled.chunk_pairs > 0).any(),
+        "tile_waste": (filled.padded_tokens > 128).any(),
+        "eager_s": eager.any() and not eager.all(),
+    }
+    if not latent_sources(samples) and np.isnan(samples.decode_context).any():
+        told["context_s"] = told["mixed_context_s"] = np.False_
+    return [name for name, is_told in told.items() if not is_told]
 
 
 def _require_shapes(samples: Samples, unknowns: int) -> None:
-    totals = np.stack([samples.num_tokens, samples.num_seqs, samples.decode_context, samples.chunk_pairs])
+    filled = fill(samples, {})
+    totals = np.stack([filled.num_tokens, filled.num_seqs, filled.decode_context, filled.chunk_pairs])
     shapes = np.unique(totals, axis=1).shape[1]
     if shapes < unknowns:
         raise InputError(field="samples", value=shapes, expected=f"at least {unknowns} different step shapes")
 
 
-def _predict(samples: Samples, values: Mapping[str, float]) -> Column:
-    law = FusedLaw(**{name: value for name, value in values.items() if not name.startswith("clock ")})
-    seconds = np.empty(len(samples))
-    for state in (SUSTAINED, LONE, KERNELS):
-        own = samples.state == state
-        ratio = values.get(f"clock {state}", 1.0)
-        clocked = replace(law, token_s=law.token_s / ratio, pair_s=law.pair_s / ratio)
-        if state == KERNELS:  # no sampler, no norms, nothing between the kernels
-            clocked = replace(clocked, step_s=0.0)
-        seconds[own] = clocked.device_s(
-            samples.padded_tokens[own],
-            samples.num_seqs[own],
-            samples.decode_context[own],
-            samples.mixed_context[own],
-            samples.chunk_pairs[own],
-        )
-    return seconds
+# -- the search --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One least-squares problem: unknowns by name, each in its own unit, and where the search ended."""
+
+    columns: _Columns
+    measured: Column
+    names: list[str]
+    given: Mapping[str, float]
+    scale: Column
+    weights: Column
+    x: Column
+    cost: float = np.inf
+    free: NDArray[np.bool_] | None = None
+
+    def named(self, x: Column) -> dict[str, float]:
+        return {**self.given, **{n: float(v) for n, v in zip(self.names, x * self.scale, strict=True)}}
+
+    def errors(self, x: Column) -> Column:
+        return self.columns.seconds(self.named(x)) / self.measured - 1.0
+
+    def with_priors(self, x: Column) -> Column:
+        """Errors, and at the end how far what samples may not tell is from where it usually is."""
+        values = self.named(x)
+        return np.append(self.errors(x), [(values[n] - at) / width for n, (at, width) in self.priors().items()])
+
+    def priors(self) -> dict[str, tuple[float, float]]:
+        return {name: prior for name, prior in _PRIOR.items() if name in self.names}
+
+    def solved(self) -> _Search:
+        low, high = np.array([BOUNDS.get(name, (0.0, np.inf)) for name in self.names]).T / self.scale
+        weights = np.append(self.weights, np.full(len(self.priors()), _PRIOR_WEIGHT))
+        loss = _weighted_soft_l1(weights)
+        start = np.clip(self.x, low, high)
+        found = least_squares(self.with_priors, start, bounds=(low, high), loss=loss, f_scale=_OUTLIER)
+        return replace(self, x=found.x, cost=float(found.cost), free=found.active_mask == 0)
+
+    def jacobian(self) -> Column:
+        free = np.ones(self.x.size, bool) if self.free is None else self.free
+        derivatives: Column = approx_fprime(self.x, self.errors, 1e-6)[:, free]
+        return derivatives
+
+    def pull(self) -> Column:
+        """What each sample weighs at the optimum."""
+        return self.weights / np.sqrt(1.0 + (self.errors(self.x) / _OUTLIER) ** 2)
+
+    def spread(self) -> Column:
+        """Standard errors of a robust, weighted fit (the sandwich formula); 0 where a bound holds the value."""
+        jacobian, pull = self.jacobian(), self.pull()
+        bread = np.linalg.pinv(jacobian.T @ (pull[:, None] * jacobian))
+        filling = jacobian * (pull * self.errors(self.x))[:, None]
+        spread = np.zeros(self.x.size)
+        free = slice(None) if self.free is None else self.free
+        spread[free] = np.sqrt(np.diag(bread @ (filling.T @ filling) @ bread))
+        return spread * self.scale
+
+    def confounded(self) -> tuple[tuple[str, ...], ...]:
+        """Names that move together without any sample noticing: the directions of almost no curvature."""
+        free = slice(None) if self.free is None else self.free
+        names = np.array(self.names)[free]
+        jacobian = self.jacobian() * np.sqrt(self.pull())[:, None] * self.x[free]
+        norms = np.linalg.norm(jacobian, axis=0)
+        seen = norms > 1e-4 * norms.max(initial=0.0)
+        _, sizes, directions = np.linalg.svd(jacobian[:, seen] / norms[seen], full_matrices=False)
+        flat = directions[sizes < _FLAT * sizes.max(initial=0.0)]
+        return tuple(tuple(names[seen][np.abs(direction) > 0.3].tolist()) for direction in flat)
+
+
+_FLAT = 5e-3
+"""A direction with less of the steepest one's curvature (as a square root) cannot be told from noise."""
+
+
+def _minimize(samples: Samples, names: list[str], given: Mapping[str, float]) -> _Search:
+    """The best of three searches, from a soft, a usual and a hard roofline: one alone can end in a side valley."""
+    start = _start(samples, names)
+    scale = np.array([start[name] for name in names])
+    columns = _Columns.of(samples)
+    search = _Search(columns, samples.seconds, names, given, scale, _weights(samples), np.ones(len(names)))
+    if "sharpness" not in names:
+        return search.solved()
+    at = names.index("sharpness")
+    starts = [np.where(np.arange(len(names)) == at, p / scale[at], 1.0) for p in (2.0, 4.0, 8.0)]
+    return min((replace(search, x=x).solved() for x in starts), key=lambda found: found.cost)
+
+
+def _weights(samples: Samples) -> Column:
+    """Every regime has the same say, and within it a step whose repeats scatter has less."""
+    scatter = np.nan_to_num(samples.spread)
+    weights: Column = samples.balanced_weights() / (1.0 + (scatter / _OUTLIER) ** 2)
+    return weights
+
+
+def _start(samples: Samples, names: Sequence[str]) -> dict[str, float]:
+    """Orders of magnitude, and units for the search: a plain sum of the terms, fitted as a linear problem."""
+    tokens, seqs, context, mixed, pairs, eager = _Columns.of(samples).known
+    columns = {
+        "step_s": np.ones(len(samples)), "row_s": seqs, "token_s": tokens, "context_s": context,
+        "mixed_context_s": mixed, "pair_s": pairs, "eager_s": eager, "elementwise_s": tokens,
+    }  # fmt: skip
+    weights = np.sqrt(_weights(samples))
+    linear = ("step_s", "token_s", "context_s", "pair_s")
+    matrix = np.stack([columns[name] for name in linear], axis=1) / samples.seconds[:, None]
+    solution = dict(zip(linear, nnls(matrix * weights[:, None], weights)[0], strict=True))
+    least = {
+        name: 0.03 * float(np.median(samples.seconds[column > 0] / column[column > 0])) if (column > 0).any() else 1.0
+        for name, column in columns.items()
+    }
+    start = {name: max(solution.get(name, 0.0), floor) for name, floor in least.items()}
+    whole = start["step_s"]
+    others = {"weight_read_s": 0.8 * whole, "step_s": 0.2 * whole, "batch_slowdown": 0.02, "sharpness": 3.0}
+    start |= {**others, "tile_waste": 0.5}
+    return {name: start.get(name, 1000.0 if name.startswith(CONTEXT_OF) else 1.0) for name in names}
 
 
 def _weighted_soft_l1(weights: Column) -> Any:
@@ -129,24 +298,46 @@ def _weighted_soft_l1(weights: Column) -> Any:
     return loss
 
 
-def _spread(errors: Callable[[Column], Column], x: Column, weights: Column, free: NDArray[np.bool_]) -> Column:
-    """Standard errors of a robust, weighted fit (the sandwich formula); 0 where a bound holds the value."""
-    size = errors(x)
-    jacobian = approx_fprime(x, errors, 1e-6)[:, free]
-    pull = weights / np.sqrt(1.0 + (size / _OUTLIER) ** 2)
+# -- the host ----------------------------------------------------------------------------------------------------------
+
+
+def _fit_host(samples: Samples) -> tuple[dict[str, float], dict[str, float]]:
+    """Host seconds as a step's share and a sequence's, with standard errors; 0 where no row knows them."""
+    known = samples.where(np.isfinite(samples.host_seconds) & (samples.host_seconds > 0))
+    if not len(known):
+        return dict.fromkeys(_HOST, 0.0), {}
+    features = np.stack([np.ones(len(known)), known.num_seqs], axis=1) / known.host_seconds[:, None]
+    if np.ptp(known.num_seqs) == 0:
+        features = features[:, :1]
+    weights = known.balanced_weights()
+    start = nnls(features * np.sqrt(weights)[:, None], np.sqrt(weights))[0]
+    scale = np.maximum(start, 1e-3 * np.median(known.host_seconds) / known.num_seqs.max())
+
+    def errors(x: Column) -> Column:
+        return np.asarray(features @ (x * scale) - 1.0)
+
+    loss = _weighted_soft_l1(weights)
+    found = least_squares(errors, start / scale, bounds=(0.0, np.inf), loss=loss, f_scale=_HOST_OUTLIER)
+    jacobian = features * scale
+    pull = weights / np.sqrt(1.0 + (errors(found.x) / _HOST_OUTLIER) ** 2)
     bread = np.linalg.pinv(jacobian.T @ (pull[:, None] * jacobian))
-    filling = jacobian * (pull * size)[:, None]
-    spread = np.zeros(x.size)
-    spread[free] = np.sqrt(np.diag(bread @ (filling.T @ filling) @ bread))
-    return spread
+    filling = jacobian * (pull * errors(found.x))[:, None]
+    spread = np.sqrt(np.diag(bread @ (filling.T @ filling) @ bread)) * scale
+    values = [*(found.x * scale).tolist(), 0.0]
+    return dict(zip(_HOST, values, strict=False)), dict(zip(_HOST, spread.tolist(), strict=False))
+
+
+_HOST_OUTLIER = 0.2
+"""Hosts scatter more than GPUs."""
 
 
 def summarize(samples: Samples, errors: Column) -> dict[str, dict[str, float]]:
     """Relative errors (predicted / measured - 1) by regime."""
-    return {str(regime): _summary(errors[samples.regime == regime]) for regime in np.unique(samples.regime)}
+    return {str(regime): summary(errors[samples.regime == regime]) for regime in np.unique(samples.regime)}
 
 
-def _summary(errors: Column) -> dict[str, float]:
+def summary(errors: Column) -> dict[str, float]:
+    """How many; mean, median and 90th percentile of (absolute) relative errors."""
     size = np.abs(errors)
     return {
         "samples": int(errors.size),

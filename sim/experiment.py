@@ -16,7 +16,6 @@ from sim.engine.pricing import Pricing
 from sim.latency.profile import DEFAULT_PROFILE, Profile
 from sim.report.log import RunLog
 from sim.report.summary import SummaryOptions, summarize
-from sim.specs import gpu_spec, model_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -114,5 +113,4 @@ def settle(config: EngineConfig | SchedulerConfig | None, profile: Profile) -> S
     config = config or EngineConfig()
     if not isinstance(config, EngineConfig):
         return config
-    gpu, model = gpu_spec(profile.gpu), model_spec(profile.model)
-    return config.resolve(gpu=gpu, model=model, server_defaults=profile.server)
+    return config.resolve(gpu=profile.known_gpu(), model=profile.known_model(), server_defaults=profile.server)

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from sim.latency.graphs import Graphs, capture_sizes
 from sim.latency.model import FusedLaw, StepTime
 from sim.latency.profile import DEFAULT_PROFILE, ClientTerms, Domain, Profile, profile_names
 from sim.latency.shape import StepShape
 
-__all__ = ["DEFAULT_PROFILE", "ClientTerms", "Domain", "FusedLaw", "Profile", "StepShape", "StepTime", "profile_names"]
+__all__ = [
+    "DEFAULT_PROFILE",
+    "ClientTerms",
+    "Domain",
+    "FusedLaw",
+    "Graphs",
+    "Profile",
+    "StepShape",
+    "StepTime",
+    "capture_sizes",
+    "profile_names",
+]

@@ -56,8 +56,8 @@ def capture_sizes(
     ceiling = _LARGEST_BLACKWELL if capability[0] == 10 else _LARGEST
     largest = min(2 * max_num_seqs, ceiling, max_num_batched_tokens)
     sizes = {n for n in (1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)) if n <= largest}
-    if max_num_batched_tokens <= ceiling:
-        sizes.add(min(max_num_batched_tokens, largest))
+    if max_num_batched_tokens == largest:
+        sizes.add(largest)
     if max_num_seqs <= min(ceiling, max_num_batched_tokens):
         sizes.add(max_num_seqs)
     return tuple(sorted(sizes))

@@ -5,16 +5,18 @@ all of its tokens, so prompts and decodes share one roofline, and only attention
 
     device = step + rows + soft-max(weights read, tokens computed) + decode context read + prompt attention
 
-A mixed step is therefore much cheaper than its prompt and its decodes one after the other.
+where a step that runs as a CUDA graph computes as many tokens as the graph was captured for (graphs.py). A mixed step
+is therefore much cheaper than its prompt and its decodes one after the other.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from sim.errors import InputError
+from sim.latency.graphs import NO_GRAPHS, Graphs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,34 +63,59 @@ class FusedLaw:
     """Per query-key pair of prompt attention."""
     tile_waste: float = 0.0
     """Share of the tokens missing to whole tiles that is computed all the same: 1 a staircase, 0 a straight line."""
+    elementwise_s: float = 0.0
+    """Per token beside the GEMMs, whatever bounds those: norms, activations, all-reduces between GPUs."""
+    eager_s: float = 0.0
+    """Once per step that does not run as one whole graph: its kernels are launched one by one, or piece by piece."""
     host_step_s: float = 0.0
     """Host time per step that the GPU waits for (0 where it was measured under async scheduling)."""
     host_row_s: float = 0.0
     """Host time per sequence."""
+    graphs: Graphs = NO_GRAPHS
+    """Which steps run as CUDA graphs: a fact of the server, not fitted."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            low, high = BOUNDS.get(field.name, (0.0, inf))
+        for name in UNITS:
+            value = getattr(self, name)
+            low, high = BOUNDS.get(name, (0.0, inf))
             if not low <= value <= high or value == inf:
-                raise InputError(field=field.name, value=value, expected=f"a finite number from {low:g} to {high:g}")
+                raise InputError(field=name, value=value, expected=f"a finite number from {low:g} to {high:g}")
 
     def price(self, shape: StepShape) -> StepTime:
         """Seconds of a step."""
-        seqs = shape.num_seqs
-        device_s = self.device_s(shape.num_tokens, seqs, shape.decode_context, shape.mixed_context, shape.chunk_pairs)
+        tokens, seqs, context = shape.num_tokens, shape.num_seqs, shape.decode_context
+        graphs = self.graphs
+        if shape.chunk_tokens:
+            mixed, padding, eager = context, graphs.mixed_padding, 1.0
+        else:
+            mixed, padding = 0, graphs.decode_padding
+            eager = 0.0 if tokens < len(padding) else 1.0
+        if tokens < len(padding):
+            tokens = padding[tokens]
+        device_s = self.device_s(tokens, seqs, context, mixed, shape.chunk_pairs, eager)
         return StepTime(self.host_step_s + self.host_row_s * seqs, device_s)
 
     def device_s(
-        self, num_tokens: Number, num_seqs: Number, decode_context: Number, mixed_context: Number, chunk_pairs: Number
+        self,
+        padded_tokens: Number,
+        num_seqs: Number,
+        decode_context: Number,
+        mixed_context: Number,
+        chunk_pairs: Number,
+        eager: Number | float = 0.0,
     ) -> Number:
-        """GPU seconds of steps, given as numbers or as aligned columns of the same totals as in `StepShape`."""
+        """GPU seconds of steps, given as numbers or as aligned columns.
+
+        The totals are those of `StepShape`, but for the tokens, which include a graph's padding; `eager` is 1 for steps
+        that do not run as one whole graph, else 0.
+        """
         p = self.sharpness
-        weights = self.weight_read_s * num_tokens**self.batch_slowdown
-        compute = self.token_s * (num_tokens + self.tile_waste * (-num_tokens % TILE_TOKENS))
+        weights = self.weight_read_s * padded_tokens**self.batch_slowdown
+        compute = self.token_s * (padded_tokens + self.tile_waste * (-padded_tokens % TILE_TOKENS))
         fused: Number = (weights**p + compute**p) ** (1.0 / p)
         attention = self.context_s * decode_context + self.mixed_context_s * mixed_context + self.pair_s * chunk_pairs
-        return self.step_s + self.row_s * num_seqs + fused + attention
+        rows = self.row_s * num_seqs + self.elementwise_s * padded_tokens
+        return self.step_s + self.eager_s * eager + rows + fused + attention
 
 
 BOUNDS = {"sharpness": (1.0, inf), "tile_waste": (0.0, 1.0)}
@@ -105,7 +132,9 @@ UNITS = {
     "mixed_context_s": "s / token of decode context",
     "pair_s": "s / query-key pair",
     "tile_waste": "1",
+    "elementwise_s": "s / token",
+    "eager_s": "s",
     "host_step_s": "s",
     "host_row_s": "s / sequence",
 }
-"""Units of the coefficients, as a profile states them."""
+"""The coefficients and their units, as a profile states them."""

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from sim.errors import InputError
 from sim.latency.fields import Fields
+from sim.latency.graphs import NO_GRAPHS, Graphs
 from sim.latency.model import BOUNDS, UNITS, FusedLaw
+from sim.specs import ModelSpec, gpu_names, gpu_spec, model_spec
 
 if TYPE_CHECKING:
     import os
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
 
     from sim.latency.model import StepTime
     from sim.latency.shape import StepShape
+    from sim.specs import GpuSpec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised when a file of the new kind would be misread by an older elpase; new optional fields do not raise it."""
 
 PROFILES = Path(__file__).parent / "profiles"
@@ -72,9 +75,13 @@ class Domain:
     def clip(self, shape: StepShape) -> StepShape:
         """The shape with every total moved to the domain's edge."""
         edges = {axis.name: getattr(self, axis.name) for axis in fields(self)}
-        return replace(
-            shape, **{name: min(max(getattr(shape, name), low), high) for name, (low, high) in edges.items()}
-        )
+        moved: dict[str, Any] = {name: _between(getattr(shape, name), *edge) for name, edge in edges.items()}
+        return replace(shape, **moved)
+
+
+def _between(value: float, low: float, high: float) -> float:
+    """Nearest number in a range; a count stays one."""
+    return type(value)(min(max(value, low), high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +90,9 @@ class Profile:
 
     name: str
     model: str
-    """Name in the catalogue of models."""
+    """Name in the catalogue of models, unless `model_config` is there."""
     gpu: str
-    """Name in the catalogue of GPUs."""
+    """Name in the catalogue of GPUs, or what the device calls itself."""
     tensor_parallel_size: int
     dtype: str
     engine: str
@@ -102,7 +109,11 @@ class Profile:
     device_memory_bytes: int
     residuals: Mapping[str, Any] = field(default_factory=dict)
     """Regime -> how far the law is from its samples, as relative errors."""
+    held_out: Mapping[str, Any] = field(default_factory=dict)
+    """How far laws fitted without a block of shapes are from the samples of that block, as relative errors."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    model_config: Mapping[str, Any] = field(default_factory=dict)
+    """The config.json of a model that the catalogue does not have."""
 
     @classmethod
     def load(cls, name: str | os.PathLike[str]) -> Profile:
@@ -141,18 +152,24 @@ class Profile:
             kv_bytes_per_token=top.integer("kv_bytes_per_token", least=1),
             device_memory_bytes=top.integer("device_memory_bytes", least=1),
             residuals=top.object("residuals").table,
+            held_out=_optional(top, "held_out"),
             provenance=top.object("provenance").table,
+            model_config=_optional(top, "model_config"),
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the profile as JSON."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    def to_json(self) -> str:
+        """The profile as the text of its file."""
         document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **asdict(self)}
-        law = document.pop("law")
         document["law"] = {
             "kind": "fused",
-            "coefficients": {name: {"value": value, "unit": UNITS[name]} for name, value in law.items()},
+            "coefficients": {name: {"value": getattr(self.law, name), "unit": unit} for name, unit in UNITS.items()},
+            "graphs": {"sizes": list(self.law.graphs.sizes), "mixed": self.law.graphs.mixed},
         }
-        Path(path).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        return json.dumps(document, indent=2) + "\n"
 
     def step_time(self, shape: StepShape) -> StepTime:
         """Seconds of a step."""
@@ -161,6 +178,16 @@ class Profile:
     def outside(self, shape: StepShape) -> str | None:
         """Where a shape leaves the fitted domain; None inside."""
         return self.domain.outside(shape)
+
+    def known_gpu(self) -> GpuSpec | None:
+        """The GPU's data sheet; None for a device that the catalogue does not have."""
+        return gpu_spec(self.gpu) if self.gpu in gpu_names() else None
+
+    def known_model(self) -> ModelSpec:
+        """The model's sizes. Raises InputError where neither the catalogue nor the profile has them."""
+        if self.model_config:
+            return ModelSpec.from_hf_config(dict(self.model_config), name=self.model, dtype=self.dtype)
+        return model_spec(self.model)
 
 
 def profile_names() -> list[str]:
@@ -176,7 +203,25 @@ def _law(top: Fields) -> FusedLaw:
     # A coefficient with a default came with a later elpase: profiles of before do without it.
     optional = {f.name for f in fields(FusedLaw) if isinstance(f.default, float)}
     named = [name for name in UNITS if name in table.table or name not in optional]
-    return FusedLaw(**{name: _coefficient(table.object(name), UNITS[name], name) for name in named})
+    values = {name: _coefficient(table.object(name), UNITS[name], name) for name in named}
+    return FusedLaw(**values, graphs=_graphs(law.object("graphs")) if "graphs" in law.table else NO_GRAPHS)
+
+
+def _graphs(table: Fields) -> Graphs:
+    sizes, mixed = table.table.get("sizes"), table.table.get("mixed")
+    if not isinstance(sizes, list) or not all(isinstance(size, int) for size in sizes):
+        raise table.wrong("sizes", "a list of batch sizes")
+    if not isinstance(mixed, bool):
+        raise table.wrong("mixed", "true or false")
+    try:
+        return Graphs(tuple(sizes), mixed)
+    except InputError as error:
+        raise table.wrong("sizes", error.expected or "") from None
+
+
+def _optional(top: Fields, name: str) -> Mapping[str, Any]:
+    """An object that came with a later elpase."""
+    return top.object(name).table if name in top.table else {}
 
 
 def _coefficient(entry: Fields, unit: str, name: str) -> float:
