@@ -32,6 +32,9 @@ MAX_PROMPTS = 10_000_000
 MAX_TURNS = 1000
 """A turn repeats all turns before it, so long sessions cost their square."""
 
+MAX_THINK_S = 1_000_000
+"""11 days."""
+
 _LONGEST = MAX_TOKENS // 2
 _RATIO = "a number in [0, 1)"
 _RATIOS = f'{_RATIO}, or {{"input": ..., "output": ...}} of two such numbers'
@@ -150,8 +153,8 @@ class SessionsDataset:
         _whole("sessions_output_len", self.output_len, 1)
         _whole("sessions_prefix_len", self.prefix_len, 0)
         _ratio("sessions_range_ratio", self.range_ratio, _RATIO)
-        if not 0.0 <= self.think_s < math.inf:
-            raise TraceError(field="sessions_think_s", value=self.think_s, expected="seconds >= 0")
+        if not 0.0 <= self.think_s <= MAX_THINK_S:
+            raise TraceError(field="sessions_think_s", value=self.think_s, expected=f"seconds from 0 to {MAX_THINK_S}")
 
     def trace(
         self, num_prompts: int, arrivals: ArrivalLaw, *, seed: int = 0, selection: Selection | None = None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from workloads.errors import TraceError
 from workloads.readers.dialects import FORMATS, detect, reader
+from workloads.readers.row import MAX_SECONDS
 from workloads.readers.source import read_head
 
 if TYPE_CHECKING:
@@ -152,9 +153,14 @@ class Trace:
 
     def _rated(self, request: Request) -> Request:
         chosen = self._selection
-        if chosen.rate_scale == 1.0 and not chosen.start_s:
-            return request
-        return replace(request, arrival_s=(request.arrival_s - (chosen.start_s or 0.0)) / chosen.rate_scale)
+        arrival_s = request.arrival_s
+        if chosen.rate_scale != 1.0 or chosen.start_s:
+            arrival_s = (arrival_s - (chosen.start_s or 0.0)) / chosen.rate_scale
+            request = replace(request, arrival_s=arrival_s)
+        if not arrival_s <= MAX_SECONDS:
+            expected = f"at most {MAX_SECONDS:.0f} seconds, by its rate and rate_scale"
+            raise TraceError(file=self.name, field="arrival_s", value=arrival_s, expected=expected)
+        return request
 
 
 def read_trace(

@@ -55,10 +55,10 @@ def result_directory(out: str | os.PathLike[str], *, supersedes: Collection[str]
     If the block raises, nothing of `out` has changed. Raises OSError naming `out`.
     """
     target = Path(out).resolve()
-    if target.exists() and not target.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(out))
     # Inside an existing `out`: it may be a mount point, and its parent need not be writable.
-    home = next(p for p in (target, *target.parents) if p.is_dir())
+    home = next(p for p in (target, *target.parents) if p.exists())
+    if not home.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(out))
     aside = _aside(home, target.name)
     try:
         aside.mkdir()

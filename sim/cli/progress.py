@@ -50,7 +50,7 @@ def progress_bar(title: str, total: int | None = None) -> Iterator[Callable[[flo
 
         def update(simulated_s: float, done: int) -> None:
             nonlocal next_s
-            if monotonic() >= next_s:
+            if monotonic() >= next_s or done == total:
                 next_s = monotonic() + _EVERY_S
                 progress.update(task, completed=done, simulated_s=simulated_s)
 

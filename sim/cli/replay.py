@@ -37,6 +37,13 @@ RESULT_FILES = (
 EXIT_PARTIAL = 130
 
 
+def _folder(text: str) -> Path:
+    """An empty one is a shell variable that is not set, not the current folder."""
+    if not text:
+        raise click.BadParameter("'' is not the name of a folder.")
+    return Path(text)
+
+
 _SERVICE_LEVEL = re.compile(r"[a-z_0-9]+:[^:]*")
 """What may follow `--goodput`, as often as one likes."""
 
@@ -72,7 +79,7 @@ def _option(group: str, *names: str, **settings: Any) -> Callable[[Decorated], D
     elpase replay random --request-rate 8 --random-input-len 2048 --num-prompts 500
     elpase replay AzureLLMInferenceTrace_conv.csv --rate-scale 1.5""",
 )
-@_option("Results", "--out", type=click.Path(path_type=Path), help="Folder for result.json, tables and pictures.")
+@_option("Results", "--out", type=_folder, metavar="PATH", help="Folder for result.json, tables and pictures.")
 @_option("Results", "--timeline", is_flag=True, help="Also write timeline.json.gz, for ui.perfetto.dev, into --out.")
 @_option("Results", "--percentile-metrics", default="ttft,tpot,itl", show_default=True, help="As in vllm bench serve.")
 @_option("Results", "--metric-percentiles", default="99", show_default=True, help="As in vllm bench serve.")
@@ -112,6 +119,7 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
         summary = result.summary(options)
         if folder is not None:
             _write(result, summary, folder, timeline=kwargs["timeline"])
+    # After the files: a reader of stdout that leaves early (`| head`) must not cost them.
     _show(summary)
     if kwargs["out"]:
         _say(f"wrote {kwargs['out']}/")
@@ -135,7 +143,10 @@ def _run(trace: Trace, config: SchedulerConfig, profile: Profile, kwargs: Mappin
             meta=traffic(kwargs),
         )
     for reason, count in trace.skipped.items():
-        _say(f"note: skipped {count:,} rows: {reason}")
+        _say(f"note: skipped {count:,} {'row' if count == 1 else 'rows'}: {reason}")
+    refused = result.requests["error"][result.requests["status"] == "rejected"]
+    if len(refused):
+        _say(f"note: the server refused {len(refused):,} of {len(result.requests):,} requests: {refused.iloc[0]}")
     if result.frames.meta["partial"]:
         _say("interrupted: what has finished is kept, marked partial; Ctrl-C again drops it")
     return result
@@ -154,13 +165,17 @@ def _write(result: Result, summary: Mapping[str, object], folder: Path, *, timel
     from sim.report.tables import write_frames
     from sim.report.timeline import write_timeline
 
-    with working("writing results"):
-        write_json(summary, folder / "result.json")
-        write_frames(result.frames, folder)
-        plot_timeseries(result.frames, folder / "timeseries.png")
-        plot_latency(result.frames, folder / "latency.png")
-        if timeline:
-            write_timeline(result.frames, folder / "timeline.json.gz")
+    try:
+        with working("writing results"):
+            write_json(summary, folder / "result.json")
+            write_frames(result.frames, folder)
+            plot_timeseries(result.frames, folder / "timeseries.png")
+            plot_latency(result.frames, folder / "latency.png")
+            if timeline:
+                write_timeline(result.frames, folder / "timeline.json.gz")
+    except OSError:
+        _show(summary)  # nor must a full disk cost the figures
+        raise
 
 
 @contextmanager

@@ -145,6 +145,8 @@ def workload_options(function: Decorated) -> Decorated:
 
 def open_from(kwargs: Mapping[str, Any], max_model_len: int) -> Trace:
     """The workload that a command's keyword arguments say. Raises InputError and TraceError."""
+    if not kwargs["trace"]:
+        raise InputError(field="TRACE", value="", expected="a file, or a workload's name")
     kind = _kind(kwargs["trace"])
     _check_flags(kwargs, kind)
     try:

@@ -12,6 +12,9 @@ from sim.errors import InputError
 
 Policy = Literal["fcfs", "priority"]
 
+MAX_BLOCKS = 10_000_000
+"""More than any GPU has; each takes some 100 bytes here."""
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
@@ -39,7 +42,12 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        _require(self.num_gpu_blocks >= 2, "num_gpu_blocks", self.num_gpu_blocks, "at least 2 (one is the null block)")
+        _require(
+            2 <= self.num_gpu_blocks <= MAX_BLOCKS,
+            "num_gpu_blocks",
+            self.num_gpu_blocks,
+            f"from 2 (one is the null block) to {MAX_BLOCKS}",
+        )
         _require(self.policy in ("fcfs", "priority"), "policy", self.policy, "'fcfs' or 'priority'")
         _require(0.0 <= self.watermark < 1.0, "watermark", self.watermark, "a fraction in [0, 1)")
         self._check_budgets()

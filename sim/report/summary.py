@@ -251,16 +251,19 @@ def _peaks_per_second(client: _Client) -> tuple[float, int]:
         return 0.0, 0
     zero_s = client.start_s[rows].min()
     ends_s = client.start_s[rows] + client.latency_s[rows]
-    seconds = math.ceil(ends_s.max() - zero_s) + 1
-    tokens = np.zeros(seconds, dtype=np.int64)
-    for row, first_s in zip(rows.tolist(), client.start_s[rows] + client.ttft_s[rows], strict=True):
-        times_s = np.cumsum(np.concatenate(([first_s], client.itls.row(row))))
-        second = (times_s - zero_s).astype(np.int64)
-        np.add.at(tokens, second[(second >= 0) & (second < seconds)], 1)
-    change = np.zeros(seconds + 1, dtype=np.int64)
-    np.add.at(change, (client.start_s[rows] - zero_s).astype(np.int64), 1)
-    np.add.at(change, (ends_s - zero_s).astype(np.int64) + 1, -1)
-    return float(tokens.max()), int(np.cumsum(change).max())
+    last = math.ceil(ends_s.max() - zero_s)
+    seconds = np.concatenate(
+        [
+            (np.cumsum(np.concatenate(([first_s], client.itls.row(row)))) - zero_s).astype(np.int64)
+            for row, first_s in zip(rows.tolist(), client.start_s[rows] + client.ttft_s[rows], strict=True)
+        ]
+    )
+    # By seconds that occur, not from first to last: a trace may have gaps of years.
+    tokens = np.unique(seconds[(seconds >= 0) & (seconds <= last)], return_counts=True)[1]
+    edges = np.concatenate((client.start_s[rows] - zero_s, ends_s - zero_s + 1)).astype(np.int64)
+    _, at = np.unique(edges, return_inverse=True)
+    change = np.bincount(at, np.repeat((1, -1), len(rows)))
+    return float(tokens.max(initial=0)), int(np.cumsum(change).max())
 
 
 def _statistics_ms(metric: str, values_s: NDArray[np.float64], percentiles: Sequence[float]) -> dict[str, object]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAX_SECONDS = 1e9
 """32 years: a larger arrival is a date since 1970, or milliseconds in a column of seconds."""
 
+_EXACT = 2.0**53
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -49,10 +50,15 @@ class Place:
 
 
 def integer(place: Place, field: str, value: object, *, low: int, high: int) -> int:
-    """`value` (a JSON value, or a CSV cell's text) as an integer in [low, high]."""
+    """`value` (a JSON value, or a CSV cell's text) as an integer in [low, high]. 10.0 and 1e3 are integers."""
     number = value
     if isinstance(value, str) and _INTEGER.fullmatch(value):
         number = int(value)
+    elif isinstance(value, str) and _NUMBER.fullmatch(value):
+        number = float(value)
+    # As pandas writes a column of integers that has had gaps. Above 2**53 such a number has lost digits.
+    if isinstance(number, float) and abs(number) <= _EXACT and number.is_integer():
+        number = int(number)
     if not isinstance(number, int) or isinstance(number, bool) or not low <= number <= high:
         raise place.error(field, value, f"an integer from {low} to {high}")
     return number
