@@ -11,12 +11,12 @@ import json
 import zlib
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from sim.core.block_hash import BlockHasher
-from sim.core.config import SchedulerConfig
+from sim.core.config import SchedulerConfig, SpecMethod
+from sim.core.make import make_scheduler
 from sim.core.request import Request
-from sim.core.scheduler import Scheduler
 from sim.core.step import StepOutcome
 from sim.errors import InputError
 
@@ -24,14 +24,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from sim.core.scheduler import Scheduler
     from sim.core.step import StepPlan
+
+    MakeScheduler = Callable[[SchedulerConfig], Scheduler]
+    Found = tuple[int, str, Any, Any]
+    """Step, key, what was recorded, what was decided."""
 
 Record = dict[str, Any]
 
 OUTPUT_CONTENT = 1_000_003
 """Output token p of the i-th request is content `OUTPUT_CONTENT + i` at position p."""
 _EXPECTED_LINE = "one JSON object per line"
-COMPARED = ("n", "admitted", "preempted", "free", "waiting", "finished")
+_NOBODY: Record = {"n": {}, "admitted": {}, "drafts": {}, "preempted": [], "free": None, "waiting": []}
+"""What an absent key of a recorded step stands for."""
+_PATIENCE = 3000
+"""schedule() calls in a row that decide nothing, after which a case counts as waiting for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +67,12 @@ class Conformance:
     equal: int = 0
     """Steps equal, in order, before the first difference of their case."""
     skipped: dict[str, int] = field(default_factory=dict)
-    """Feature that is not built yet -> cases left out."""
+    """Setting that this version does not know -> cases left out."""
     first_difference: Difference | None = None
 
-    def add(self, case: Record, make_scheduler: Callable[[SchedulerConfig], Scheduler] = Scheduler) -> None:
+    def add(self, case: Record, make_scheduler: MakeScheduler = make_scheduler) -> None:
         """Drive one case, or skip it by name."""
-        feature = missing_feature(case["config"])
+        feature = unknown_setting(case["config"])
         if feature:
             self.skipped[feature] = self.skipped.get(feature, 0) + 1
             return
@@ -80,13 +88,15 @@ class Conformance:
         return self.first_difference is None and self.steps > 0
 
 
-def missing_feature(config: Record) -> str | None:
-    """The setting of a case that this version cannot drive yet, or None."""
-    if config.get("async_scheduling"):
-        return "async_scheduling"
-    if config.get("num_speculative_tokens"):
-        return "speculative decoding"
-    return None
+def unknown_setting(config: Record) -> str | None:
+    """A setting of a case that this version cannot drive, or None."""
+    known = SchedulerConfig.__dataclass_fields__
+    method = config.get("spec_method", "ngram")
+    return (
+        f"spec_method {method}"
+        if method not in get_args(SpecMethod)
+        else next((k for k in config if k not in known), None)
+    )
 
 
 def read_cases(path: Path) -> Iterator[Record]:
@@ -119,63 +129,90 @@ def _parse_case(line: str, path: Path, line_number: int) -> Record:
     return case
 
 
-def compare(case: Record, make_scheduler: Callable[[SchedulerConfig], Scheduler] = Scheduler) -> Difference | None:
+def compare(case: Record, make_scheduler: MakeScheduler = make_scheduler) -> Difference | None:
     """Drive one case; the first difference, or None when every step is equal."""
-    driver = _Driver(case, make_scheduler)
-    recorded = case["steps"]
-    for index, (decided, state_before) in enumerate(driver.run()):
-        if index == len(recorded):
-            return Difference(case["case"], index, "steps", None, decided, state_before)
-        expected = recorded[index]
-        # A case that was cut has an incomplete last `finished`.
-        cut = case.get("truncated", False) and index == len(recorded) - 1
-        for key in COMPARED[:-1] if cut else COMPARED:
-            want = expected.get(key, {} if key in ("n", "admitted") else [])
-            got = decided[key]
-            if want != got or (key == "n" and list(want) != list(got)):
-                return Difference(case["case"], index, key, want, got, state_before)
-        if index == len(recorded) - 1 and case.get("truncated", False):
-            return None
-    if len(driver.steps) < len(recorded):
-        return Difference(case["case"], len(driver.steps), "steps", recorded[len(driver.steps)], None, driver.state())
-    return None
+    found = _Driver(case, make_scheduler).run()
+    if found is None:
+        return None
+    step, key, recorded, decided = found
+    state_before = _Driver(case, make_scheduler).state_before(step)
+    return Difference(case["case"], step, key, recorded, decided, state_before)
 
 
 class _Driver:
-    """The recording loop, around our scheduler (depth 1: synchronous)."""
+    """The recording loop, around our scheduler, with a look at the record after every move."""
 
-    def __init__(self, case: Record, make_scheduler: Callable[[SchedulerConfig], Scheduler]) -> None:
-        config = {"enable_prefix_caching": False} | case["config"]
-        known = SchedulerConfig.__dataclass_fields__
-        self.scheduler = make_scheduler(SchedulerConfig(**{k: v for k, v in config.items() if k in known}))
+    def __init__(self, case: Record, make_scheduler: MakeScheduler) -> None:
+        self.config = SchedulerConfig(**({"enable_prefix_caching": False} | case["config"]))
+        self.scheduler = make_scheduler(self.config)
+        self.recorded: list[Record] = case["steps"]
+        self.truncated = bool(case.get("truncated", False))
         self.specs = case["requests"]
         self.pending = deque(range(len(self.specs)))
         self.requests: dict[int, Request] = {}
         self.index: dict[str, int] = {spec["id"]: i for i, spec in enumerate(self.specs)}
         self.abort_at = {i: spec["abort_step"] for i, spec in enumerate(self.specs) if "abort_step" in spec}
-        self.stop_at = {spec["id"]: spec["stop_at"] for spec in self.specs if "stop_at" in spec}
-        self.steps: list[Record] = []
+        self.produced = [0] * len(self.specs)
+        """Output tokens that the made-up model has yielded, trimmed ones included."""
+        self.steps = 0
+        self.in_flight: deque[tuple[int | None, StepPlan]] = deque()
+        """Plans whose output is not processed, with the step that they were recorded as."""
+        self.unreported = False
+        """Somebody left since the last schedule() call: vLLM calls it once more to report that."""
 
-    def run(self) -> Iterator[tuple[Record, Record]]:
-        """Every recorded step with the state before it."""
-        scheduler, idle = self.scheduler, 0
-        while idle <= 3000:  # the recorder drops a case that waits for ever
-            self._arrivals_and_aborts()
-            if not scheduler.num_unfinished:
-                if not self.pending:
-                    return
-                self._add_next()
-                continue
-            state_before = self.state()
-            plan = scheduler.schedule()
-            record = self._record(plan)
-            record["finished"] = self._in_order(scheduler.commit(plan, self._outcome(plan)))
-            if not plan.requests and not plan.preempted:
-                idle += 1
-                continue
-            idle = 0
-            self.steps.append(record)
-            yield record, state_before
+    def run(self) -> Found | None:
+        """Drive the case to its end or to the first difference."""
+        depth = 2 if self.config.async_scheduling else 1
+        idle = 0
+        while idle <= _PATIENCE:
+            if not self._arrivals_and_aborts():
+                break
+            if self.scheduler.num_unfinished or self.unreported:
+                if self.steps == len(self.recorded) and self.truncated:
+                    return None
+                step, found = self._schedule()
+                if found:
+                    return found
+                idle = 0 if step is not None else idle + 1
+                plan = self.in_flight[-1][1]
+                if len(self.in_flight) < depth and (plan.requests or self.scheduler.num_unfinished):
+                    continue
+            if self.in_flight:
+                found = self._process(*self.in_flight.popleft())
+                if found:
+                    return found
+        if self.steps < len(self.recorded):
+            return self.steps, "steps", self.recorded[self.steps], None
+        return None
+
+    def state_before(self, step: int) -> Record:
+        """Where everybody is right before the schedule() call that is recorded as `step`."""
+        self.recorded = self.recorded[:step]
+        self.truncated = True
+        self.run()
+        return {
+            "running": [
+                {"id": r.request_id, "computed": r.num_computed_tokens, "known": r.num_tokens, "blocks": len(r.blocks)}
+                for r in self.scheduler.running
+            ],
+            "waiting": [r.request_id for r in self.scheduler.waiting],
+            "free": self.scheduler.kv_cache_manager.num_free_blocks,
+        }
+
+    def _arrivals_and_aborts(self) -> bool:
+        """What clients do before the next move; False when nothing is left to do."""
+        while self.pending and self.specs[self.pending[0]]["arrival_step"] <= self.steps:
+            self._add_next()
+        for index, step in self.abort_at.items():
+            request = self.requests.get(index)
+            if step <= self.steps and request is not None and not request.is_finished:
+                self.scheduler.abort(request)
+                self.unreported = True
+        if not self.scheduler.num_unfinished and not self.in_flight:
+            if not self.pending:
+                return False
+            self._add_next()
+        return True
 
     def _add_next(self) -> None:
         index = self.pending.popleft()
@@ -185,56 +222,75 @@ class _Driver:
             spec["id"],
             sum(n for _, n in pieces),
             spec["max_tokens"],
-            BlockHasher(pieces, OUTPUT_CONTENT + index, self.scheduler.config.block_size),
+            BlockHasher(pieces, OUTPUT_CONTENT + index, self.config.block_size),
             arrival_time=spec["arrival_time"],
             priority=spec["priority"],
         )
         self.requests[index] = request
         self.scheduler.add_request(request)
 
-    def _arrivals_and_aborts(self) -> None:
-        now = len(self.steps)
-        while self.pending and self.specs[self.pending[0]]["arrival_step"] <= now:
-            self._add_next()
-        for index, step in self.abort_at.items():
-            if step <= now and index in self.requests:
-                self.scheduler.abort(self.requests[index])
-
-    def _outcome(self, plan: StepPlan) -> StepOutcome:
-        sampled = [1] * len(plan.requests)
-        for position in plan.partial:
-            sampled[position] = 0
-        stopped = frozenset(
-            position
-            for position, request in enumerate(plan.requests)
-            if sampled[position] and self.stop_at.get(request.request_id) == request.num_output_tokens
-        )
-        return StepOutcome(sampled, stopped)
-
-    def _record(self, plan: StepPlan) -> Record:
-        return {
+    def _schedule(self) -> tuple[int | None, Found | None]:
+        """One schedule() call; the step that it is recorded as (None: nothing was decided), and a difference."""
+        plan = self.scheduler.schedule()
+        self.unreported = False
+        if not plan.requests and not plan.preempted:
+            self.in_flight.append((None, plan))
+            return None, None
+        step = self.steps
+        self.in_flight.append((step, plan))
+        decided: Record = {
             "n": {r.request_id: n for r, n in zip(plan.requests, plan.num_scheduled_tokens, strict=True)},
             "admitted": {r.request_id: hit for r, hit in plan.admitted},
+            "drafts": {plan.requests[i].request_id: n for i, n in plan.num_drafts.items()},
             "preempted": self._in_order(plan.preempted),
             "free": plan.num_free_blocks,
             "waiting": [r.request_id for r in self.scheduler.waiting],
         }
+        if step == len(self.recorded):
+            return step, (step, "steps", None, decided)
+        self.steps += 1
+        for key, got in decided.items():
+            want = self.recorded[step].get(key, _NOBODY[key])
+            if want != got or (key == "n" and list(want) != list(got)):
+                return step, (step, key, want, got)
+        return step, None
+
+    def _process(self, step: int | None, plan: StepPlan) -> Found | None:
+        """Hand the made-up model's output to the scheduler; a difference in who finished."""
+        finished = self._in_order(self.scheduler.commit(plan, self._outcome(plan)))
+        self.unreported |= bool(finished)
+        # A case that was cut has an incomplete last `finished`.
+        if step is None or (self.truncated and step == len(self.recorded) - 1):
+            return None
+        want = self.recorded[step]["finished"]
+        return None if want == finished else (step, "finished", want, finished)
+
+    def _outcome(self, plan: StepPlan) -> StepOutcome:
+        """What the recorder's made-up model samples, accepts and drafts."""
+        partial = set(plan.partial)
+        sampled, stopped = [], {}
+        indices = [self.index[request.request_id] for request in plan.requests]
+        for position, index in enumerate(indices):
+            if position in partial:
+                sampled.append(0)
+                continue
+            drafts = plan.num_drafts.get(position, 0)
+            n = 1 + _draw("accept", index, self.produced[index]) % (drafts + 1)
+            stop_at = self.specs[index].get("stop_at", -1) - self.produced[index]
+            if 0 <= stop_at < n:
+                stopped[position] = stop_at + 1
+            sampled.append(n)
+            self.produced[index] += n
+        num_speculative = self.config.num_speculative_tokens
+        drafts_next = None
+        if num_speculative and not self.config.async_scheduling:
+            drafts_next = [_draw("draft", index, self.produced[index]) % (num_speculative + 1) for index in indices]
+        return StepOutcome(sampled, stopped, drafts_next)
 
     def _in_order(self, requests: Iterable[Request]) -> list[str]:
         return sorted((r.request_id for r in requests), key=self.index.__getitem__)
 
-    def state(self) -> Record:
-        """Where everybody is, for the report of a difference."""
-        return {
-            "running": [
-                {
-                    "id": r.request_id,
-                    "computed": r.num_computed_tokens,
-                    "known": r.num_tokens,
-                    "blocks": len(r.blocks),
-                }
-                for r in self.scheduler.running
-            ],
-            "waiting": [r.request_id for r in self.scheduler.waiting],
-            "free": self.scheduler.kv_cache_manager.num_free_blocks,
-        }
+
+def _draw(*key: object) -> int:
+    """A number that depends on nothing but the key."""
+    return zlib.crc32("/".join(map(str, key)).encode())

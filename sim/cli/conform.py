@@ -19,7 +19,7 @@ def command(ctx: click.Context, files: tuple[Path, ...], as_json: bool) -> None:
 
     Drives the core over the recorded cases in FILES (JSON lines, .gz or not) and compares, at every step, who got how
     many tokens and in which order, who was admitted with which prefix hit, who was preempted, free blocks, the waiting
-    queue and who finished. Exits with 1 on any difference.
+    queue, drafts and who finished. Exits with 1 on any difference.
 
     Example: elpase conform tests/golden/prefix.jsonl.gz
     """
@@ -48,7 +48,7 @@ def _as_dict(result: Conformance) -> dict[str, object]:
 def _print(result: Conformance) -> None:
     click.echo(f"cases {result.cases:,}, steps {result.steps:,}, equal {result.equal:,}")
     for feature, count in sorted(result.skipped.items()):
-        click.echo(f"skipped {count:,} cases: {feature} is not built yet")
+        click.echo(f"skipped {count:,} cases: {feature} is not known to this version")
     if not result.steps:
         click.echo("nothing was compared")
     if result.first_difference:

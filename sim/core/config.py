@@ -6,11 +6,14 @@ Not for defaults by device or for flags as users write them: that is `sim.config
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from sim.errors import InputError
 
 Policy = Literal["fcfs", "priority"]
+SpecMethod = Literal["ngram", "eagle", "draft_model"]
+"""Drafters by what they ask of the scheduler: nothing; lookahead slots and the last hit block computed again;
+lookahead slots and one more input slot per request."""
 
 MAX_BLOCKS = 10_000_000
 """More than any GPU has; each takes some 100 bytes here."""
@@ -38,6 +41,9 @@ class SchedulerConfig:
     long_prefill_token_threshold_adaptive: bool = False
     max_num_active_seqs: int | None = None
     max_num_scheduled_tokens: int | None = None
+    async_scheduling: bool = False
+    num_speculative_tokens: int = 0
+    spec_method: SpecMethod = "ngram"
 
     def __post_init__(self) -> None:
         for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size"):
@@ -49,6 +55,9 @@ class SchedulerConfig:
             f"from 2 (one is the null block) to {MAX_BLOCKS}",
         )
         _require(self.policy in ("fcfs", "priority"), "policy", self.policy, "'fcfs' or 'priority'")
+        speculative = self.num_speculative_tokens
+        _require(speculative >= 0, "num_speculative_tokens", speculative, "0 (none) or more")
+        _require(self.spec_method in get_args(SpecMethod), "spec_method", self.spec_method, str(get_args(SpecMethod)))
         _require(0.0 <= self.watermark < 1.0, "watermark", self.watermark, "a fraction in [0, 1)")
         self._check_budgets()
         self._check_threshold()
@@ -86,6 +95,16 @@ class SchedulerConfig:
             threshold,
             f"from 0 (none) to max_model_len ({self.max_model_len})",
         )
+
+    @property
+    def num_lookahead_tokens(self) -> int:
+        """KV slots past the scheduled tokens, which a drafter writes."""
+        return 0 if self.spec_method == "ngram" else self.num_speculative_tokens
+
+    @property
+    def num_draft_slots(self) -> int:
+        """Input slots that each scheduled request takes on top of its tokens."""
+        return int(self.spec_method == "draft_model" and self.num_speculative_tokens > 0)
 
     @property
     def token_budget(self) -> int:

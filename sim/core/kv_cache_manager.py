@@ -30,6 +30,10 @@ class KVCacheManager:
         # Of all blocks, the null block included.
         self._watermark_blocks = int(config.watermark * config.num_gpu_blocks)
         self._reserve_full_isl = config.scheduler_reserve_full_isl
+        self._num_lookahead_tokens = config.num_lookahead_tokens
+        self._drop_last_hit = config.spec_method == "eagle" and config.num_speculative_tokens > 0
+        # With drafts no step is like the one before.
+        self._ever_quiet = config.num_speculative_tokens == 0
 
     @property
     def num_free_blocks(self) -> int:
@@ -55,6 +59,8 @@ class KVCacheManager:
             if block is None:
                 break
             found.append(block)
+        if self._drop_last_hit and found:
+            found.pop()  # EAGLE needs the hidden states right before the next token
         return found
 
     def admit(self, request: Request, hit: list[Block], num_new_tokens: int, *, anything_running: bool) -> bool:
@@ -63,9 +69,11 @@ class KVCacheManager:
         With `scheduler_reserve_full_isl` the whole known sequence must fit, not only this chunk. The watermark stays
         free unless nothing runs. Hit blocks in the free queue count as needed: they leave it.
         """
-        computed = len(hit) * self._block_size
-        total = request.num_tokens if self._reserve_full_isl else computed + num_new_tokens
-        needed = self.blocks_for(min(total, self._max_model_len)) - len(hit)
+        num_tokens = len(hit) * self._block_size + num_new_tokens
+        total = self._with_lookahead(num_tokens)
+        if self._reserve_full_isl:
+            total = max(total, request.num_tokens)
+        needed = self.blocks_for(total) - len(hit)
         needed += sum(block.ref_cnt == 0 for block in hit)
         if anything_running:
             needed += self._watermark_blocks
@@ -74,13 +82,14 @@ class KVCacheManager:
         self.block_pool.touch(hit)
         request.blocks = hit
         request.num_cached_blocks = len(hit)
-        self._extend(request, computed + num_new_tokens)
+        self._extend(request, num_tokens)
         return True
 
     def allocate_slots(self, request: Request, num_new_tokens: int) -> bool:
         """Slots for the next `num_new_tokens` tokens of a running request; False, and no change, if blocks lack."""
         num_tokens = request.num_computed_tokens + num_new_tokens
-        if self.blocks_for(num_tokens) - len(request.blocks) > self.block_pool.num_free_blocks:
+        needed = self.blocks_for(self._with_lookahead(num_tokens)) - len(request.blocks)
+        if needed > self.block_pool.num_free_blocks:
             return False
         self._extend(request, num_tokens)
         return True
@@ -92,18 +101,31 @@ class KVCacheManager:
         request.num_cached_blocks = 0
         request.quiet_tokens = 0
 
+    def cache_blocks(self, request: Request, num_tokens: int) -> None:
+        """Hash the blocks that are full with the first `num_tokens` tokens."""
+        first, num_full = request.num_cached_blocks, num_tokens // self._block_size
+        if not self._enable_caching or num_full <= first:
+            return
+        hashes = request.block_hasher.upto(num_full)
+        self.block_pool.cache(request.blocks[first:num_full], hashes[first:num_full])
+        request.num_cached_blocks = num_full
+        self._set_quiet(request)
+
+    def _with_lookahead(self, num_tokens: int) -> int:
+        return min(num_tokens + self._num_lookahead_tokens, self._max_model_len)
+
     def _extend(self, request: Request, num_tokens: int) -> None:
-        """Hold blocks for `num_tokens` tokens, and hash those that are full of known tokens."""
-        size = self._block_size
-        missing = -(-num_tokens // size) - len(request.blocks)
+        """Hold blocks for `num_tokens` tokens and lookahead, and hash those that are full of known tokens."""
+        missing = self.blocks_for(self._with_lookahead(num_tokens)) - len(request.blocks)
         if missing > 0:
             request.blocks += self.block_pool.allocate(missing)
-        request.quiet_tokens = len(request.blocks) * size
-        if self._enable_caching:
-            num_full = min(num_tokens, request.num_tokens) // size
-            first = request.num_cached_blocks
-            if num_full > first:
-                hashes = request.block_hasher.upto(num_full)
-                self.block_pool.cache(request.blocks[first:num_full], hashes[first:num_full])
-                request.num_cached_blocks = num_full
-            request.quiet_tokens = min(request.quiet_tokens, (request.num_cached_blocks + 1) * size - 1)
+        self._set_quiet(request)
+        self.cache_blocks(request, min(num_tokens, request.num_tokens))
+
+    def _set_quiet(self, request: Request) -> None:
+        """Until when nothing but the context of a decode changes: no block to take or to hash, no end in sight."""
+        if self._ever_quiet:
+            quiet = min(len(request.blocks) * self._block_size, request.final_num_tokens - 1)
+            if self._enable_caching:
+                quiet = min(quiet, (request.num_cached_blocks + 1) * self._block_size - 1)
+            request.quiet_tokens = quiet

@@ -55,6 +55,14 @@ class Request:
     num_preemptions: int = 0
     num_recomputed_tokens: int = 0
     """Computed tokens thrown away by preemption, less what the prefix cache gave back."""
+    num_draft_tokens: int = 0
+    """Speculative tokens that wait to be verified."""
+    num_output_placeholders: int = 0
+    """Async: tokens of steps in flight that count as known before they are."""
+    num_in_flight_tokens: int = 0
+    """Async: scheduled tokens whose output is not back."""
+    num_stale_tokens: int = 0
+    """Async: those of them that were scheduled before a preemption; the request cannot resume until they are back."""
     is_prefill_chunk: bool = False
     """It did not catch up with its known tokens when last scheduled."""
 

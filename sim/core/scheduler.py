@@ -2,18 +2,18 @@
 
 There is no prefill phase and no decode phase: a request only catches up its computed tokens with its known tokens.
 Running requests come first, in order of admission; then waiting ones, unless somebody had to be preempted.
-Mirrors vllm/v1/core/sched/scheduler.py (vLLM 0.32), synchronous scheduling.
+Mirrors vllm/v1/core/sched/scheduler.py (vLLM 0.32), synchronous scheduling; async_scheduler.py is the other.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.core.request import Request, Status
 from sim.core.request_queue import FCFSQueue, PriorityQueue, RequestQueue
 from sim.core.step import Limit, StepOutcome, StepPlan
+from sim.core.step_in_making import StepInMaking
 from sim.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,70 +22,6 @@ if TYPE_CHECKING:
 
 class RequestRejected(InputError):
     """A request that could never be served with these settings; the message names it and says why."""
-
-
-@dataclass(slots=True)
-class _Step:
-    """One `schedule()` call in the making."""
-
-    token_budget: int
-    threshold: int
-    """Cap on each request's tokens; at least the budget where there is none."""
-    requests: list[Request] = field(default_factory=list)
-    num_scheduled_tokens: list[int] = field(default_factory=list)
-    num_computed_tokens: list[int] = field(default_factory=list)
-    chunks: list[int] = field(default_factory=list)
-    partial: list[int] = field(default_factory=list)
-    admitted: list[tuple[Request, int]] = field(default_factory=list)
-    preempted: list[Request] = field(default_factory=list)
-    limit: Limit = Limit.NOTHING
-
-    def add(self, request: Request, n: int, known: int) -> None:
-        """Schedule n tokens of a request that has `known` tokens."""
-        computed = request.num_computed_tokens
-        if n > 1:
-            self.chunks.append(len(self.requests))
-        # Advanced when scheduled, not when the output is back.
-        request.num_computed_tokens = computed + n
-        request.is_prefill_chunk = computed + n < known
-        if request.is_prefill_chunk:
-            self.partial.append(len(self.requests))
-        self.requests.append(request)
-        self.num_scheduled_tokens.append(n)
-        self.num_computed_tokens.append(computed)
-        self.token_budget -= n
-
-    def add_quiet_decodes(self, running: list[Request], index: int) -> int:
-        """Schedule requests from `index` on that need one token and no block; the index of the first other one.
-
-        What `add` does, for the rows that make up nearly all of a simulation's work.
-        """
-        add_request, add_tokens = self.requests.append, self.num_scheduled_tokens.append
-        add_computed = self.num_computed_tokens.append
-        end = min(len(running), index + self.token_budget)
-        for at in range(index, end):
-            request = running[at]
-            computed = request.num_computed_tokens
-            if request.num_tokens - computed != 1 or computed >= request.quiet_tokens:
-                end = at
-                break
-            request.num_computed_tokens = computed + 1
-            request.is_prefill_chunk = False
-            add_request(request)
-            add_tokens(1)
-            add_computed(computed)
-        self.token_budget -= end - index
-        return end
-
-    def withdraw(self, request: Request) -> None:
-        """Take a request out again, and give its tokens back to the budget."""
-        at = self.requests.index(request)
-        n = self.num_scheduled_tokens.pop(at)
-        del self.requests[at], self.num_computed_tokens[at]
-        self.chunks = [i - (i > at) for i in self.chunks if i != at]
-        self.partial = [i - (i > at) for i in self.partial if i != at]
-        self.token_budget += n
-        request.num_computed_tokens -= n
 
 
 class Scheduler:
@@ -121,47 +57,79 @@ class Scheduler:
         request.status = Status.ABORTED
 
     def schedule(self) -> StepPlan:
-        """Decide the next step; its plan must be answered by `commit` before the next call."""
-        step = _Step(self.config.token_budget, self._long_prefill_threshold())
+        """Decide the next step. Sync: its plan must be answered by `commit` before the next call."""
+        config = self.config
+        step = StepInMaking(
+            config.token_budget, config.max_num_batched_tokens, self._long_prefill_threshold(), config.num_draft_slots
+        )
         self._schedule_running(step)
         if step.preempted:
             step.limit = Limit.PREEMPTION
         else:
             self._schedule_waiting(step)
-        return StepPlan(
-            requests=step.requests,
-            num_scheduled_tokens=step.num_scheduled_tokens,
-            num_computed_tokens=step.num_computed_tokens,
-            chunks=step.chunks,
-            partial=step.partial,
-            admitted=step.admitted,
-            preempted=step.preempted,
-            total_num_scheduled_tokens=self.config.token_budget - step.token_budget,
-            num_running=len(self.running),
-            num_waiting=len(self.waiting),
-            num_free_blocks=self.kv_cache_manager.num_free_blocks,
-            limit=step.limit,
-        )
+        self._after_schedule(step)
+        return step.plan(len(self.running), len(self.waiting), self.kv_cache_manager.num_free_blocks)
 
     def commit(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
         """Take in what the model sampled; returns the requests that finished, in the plan's order."""
-        finished: list[Request] = []
-        for request, sampled in zip(plan.requests, outcome.num_sampled, strict=True):
-            if sampled:
-                request.num_tokens += sampled
-                if request.num_tokens >= request.final_num_tokens:
-                    finished.append(request)
-        if outcome.stopped:
-            ended = {id(request) for request in finished} | {id(plan.requests[i]) for i in outcome.stopped}
-            finished = [request for request in plan.requests if id(request) in ended]
-        # Aborted while the step ran: its output has nowhere to go.
-        finished = [request for request in finished if request.status is Status.RUNNING]
-        for request in finished:
-            self.kv_cache_manager.free(request)
-            request.status = Status.FINISHED
+        if plan.num_drafts or outcome.num_new_drafts is not None or outcome.stopped:
+            finished = self._process_outputs(plan, outcome)
+        else:
+            finished = self._process_single_tokens(plan, outcome)
         if finished:
             self.running = [request for request in self.running if request.status is Status.RUNNING]
         return finished
+
+    def _process_single_tokens(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
+        """What `_process_outputs` does, where nobody has drafts and nobody stops early."""
+        finished: list[Request] = []
+        for request, sampled in zip(plan.requests, outcome.num_sampled, strict=True):
+            if sampled:
+                request.num_tokens += 1
+                if request.num_tokens >= request.final_num_tokens and request.status is Status.RUNNING:
+                    self._finish(request)
+                    finished.append(request)
+        return finished
+
+    def _process_outputs(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
+        finished: list[Request] = []
+        for position, request in enumerate(plan.requests):
+            sampled = outcome.num_sampled[position]
+            if self._output_arrives(request, plan.num_scheduled_tokens[position]) and sampled:
+                self._reject_drafts(request, plan.num_drafts.get(position, 0) - (sampled - 1))
+                stop_at = outcome.stopped.get(position)
+                kept = min(sampled if stop_at is None else stop_at, request.final_num_tokens - request.num_tokens)
+                self._append_tokens(request, kept)
+                if stop_at == kept or request.num_tokens >= request.final_num_tokens:
+                    self._finish(request)
+                    finished.append(request)
+        if outcome.num_new_drafts is not None:
+            for request, drafts in zip(plan.requests, outcome.num_new_drafts, strict=True):
+                # A drafter may propose for prompts in flight too; nobody verifies that.
+                request.num_draft_tokens = 0 if request.is_prefill_chunk else drafts
+        return finished
+
+    def _output_arrives(self, request: Request, num_scheduled_tokens: int) -> bool:  # noqa: ARG002  # async needs both
+        """Whether anybody still waits for this output: not if the request was aborted while the step ran."""
+        return not request.is_finished
+
+    def _reject_drafts(self, request: Request, rejected: int) -> None:
+        """Rejected drafts were computed in vain; blocks that they filled stay with the request."""
+        request.num_computed_tokens -= rejected
+
+    def _append_tokens(self, request: Request, n: int) -> None:
+        request.num_tokens += n
+
+    def _finish(self, request: Request) -> None:
+        """Done, wherever it is: async, a request can get its last token while it waits after a preemption."""
+        if request.status is Status.RUNNING:
+            self.kv_cache_manager.free(request)
+        else:
+            self.waiting.remove(request)
+        request.status = Status.FINISHED
+
+    def _after_schedule(self, step: StepInMaking) -> None:
+        """What async scheduling adds."""
 
     def _check_servable(self, request: Request) -> None:
         config, prompt, name = self.config, request.num_prompt_tokens, f"request {request.request_id}"
@@ -200,24 +168,45 @@ class Scheduler:
             return max(threshold, config.max_num_batched_tokens // live)
         return threshold
 
-    def _schedule_running(self, step: _Step) -> None:
+    def _schedule_running(self, step: StepInMaking) -> None:
         """Running requests, in order of admission, while budget is left."""
         running, index = self.running, 0
         while True:
             index = step.add_quiet_decodes(running, index)
-            if index == len(running) or step.token_budget == 0:
+            if index == len(running) or step.budget <= 0:
                 return
             request = running[index]
-            known = request.num_tokens
-            n = min(known - request.num_computed_tokens, step.threshold, step.token_budget)
+            n = self._num_new_tokens(request, step)
+            if n <= 0:
+                index += 1
+                continue
             if request.num_computed_tokens + n > request.quiet_tokens and not self._make_room(request, n, step):
                 return
             if step.preempted:  # a victim before this request has shifted it
                 index = running.index(request)
-            step.add(request, n, known)
+            step.prompt_in_flight |= request.is_prefill_chunk
+            if request.num_draft_tokens:
+                self._schedule_drafts(request, n, step)
+            step.add(request, n)
             index += 1
 
-    def _make_room(self, request: Request, n: int, step: _Step) -> bool:
+    def _num_new_tokens(self, request: Request, step: StepInMaking) -> int:
+        """How far a running request may catch up in this step."""
+        known = request.num_tokens + request.num_output_placeholders
+        computed = request.num_computed_tokens
+        # Room for the token that is sampled behind the drafts.
+        room = self.config.max_model_len - 1 - computed
+        return min(known + request.num_draft_tokens - computed, step.threshold, step.budget, room)
+
+    def _schedule_drafts(self, request: Request, n: int, step: StepInMaking) -> None:
+        """Of a request's drafts, those that its n tokens reach are verified; the others are lost."""
+        known = request.num_tokens + request.num_output_placeholders
+        reached = request.num_computed_tokens + n - known
+        if reached > 0:
+            step.drafts[request] = min(request.num_draft_tokens, reached)
+        request.num_draft_tokens = 0
+
+    def _make_room(self, request: Request, n: int, step: StepInMaking) -> bool:
         """Slots for n more tokens, preempting others until there are; False when the request itself had to go."""
         while not self.kv_cache_manager.allocate_slots(request, n):
             victim = self._choose_victim()
@@ -242,31 +231,40 @@ class Scheduler:
         request.status = Status.PREEMPTED
         request.num_preemptions += 1
         request.num_recomputed_tokens += request.num_computed_tokens
-        request.num_computed_tokens = 0
+        request.num_computed_tokens = request.num_draft_tokens = 0
+        request.num_stale_tokens = request.num_in_flight_tokens
+        request.num_output_placeholders = 0
         self.waiting.prepend(request)
 
-    def _schedule_waiting(self, step: _Step) -> None:
+    def _schedule_waiting(self, step: StepInMaking) -> None:
         """Admit from the head of the queue until something lacks; whoever does not fit blocks those behind."""
-        while self.waiting:
-            if step.token_budget == 0:
+        passed_over: list[Request] = []
+        while self.waiting and step.limit is Limit.NOTHING:
+            if step.budget <= 0:
                 step.limit = Limit.TOKENS
             elif len(self.running) >= self.config.seqs_cap:
                 step.limit = Limit.SEQS
+            elif self.waiting.peek().num_stale_tokens:
+                # Resumed now, it could sample a token that is still to be delivered.
+                passed_over.append(self.waiting.pop())
             else:
                 step.limit = self._admit(self.waiting.peek(), step)
-            if step.limit is not Limit.NOTHING:
-                return
+        for request in reversed(passed_over):
+            self.waiting.prepend(request)
 
-    def _admit(self, request: Request, step: _Step) -> Limit:
+    def _admit(self, request: Request, step: StepInMaking) -> Limit:
         """Move the queue's head to running, with its first tokens; what lacks if it cannot."""
         hit = self.kv_cache_manager.find_computed_blocks(request)
         num_hit_tokens = len(hit) * self.config.block_size
-        known = request.num_tokens
-        n = min(known - num_hit_tokens, step.threshold)
-        if n > step.token_budget:
+        n = request.num_tokens - num_hit_tokens
+        drafts = self._padding(n, num_hit_tokens, step)
+        if drafts and n + drafts > step.budget:
+            return Limit.TOKENS  # rather not now than without its padding
+        n = min(n + drafts, step.threshold)
+        if n > step.budget:
             if not self.config.enable_chunked_prefill:
                 return Limit.TOKENS
-            n = step.token_budget
+            n = step.budget
         if not self.kv_cache_manager.admit(request, hit, n, anything_running=bool(self.running)):
             return Limit.BLOCKS
         self.waiting.pop()
@@ -275,6 +273,16 @@ class Scheduler:
             request.num_recomputed_tokens -= num_hit_tokens
         request.status = Status.RUNNING
         request.num_computed_tokens = num_hit_tokens
-        step.add(request, n, known)
+        if drafts:
+            step.drafts[request] = drafts
+        step.add(request, n)
         step.admitted.append((request, num_hit_tokens))
         return Limit.NOTHING
+
+    def _padding(self, n: int, num_hit_tokens: int, step: StepInMaking) -> int:
+        """Drafts that a request with one token left is padded with, to look like the decodes beside it."""
+        drafts = self.config.num_speculative_tokens
+        fits = num_hit_tokens + 1 + drafts + 1 <= self.config.max_model_len
+        running_scheduled = len(step.requests) > len(step.admitted)
+        beside_decodes = not step.prompt_in_flight and (running_scheduled or num_hit_tokens > 0)
+        return drafts if drafts and n == 1 and beside_decodes and fits else 0

@@ -7,7 +7,7 @@ C-speed passes over lists instead of an object per request. Not for deciding (sc
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,9 +42,11 @@ class StepPlan:
     num_computed_tokens: list[int]
     """Context in the KV cache before this step."""
     chunks: list[int]
-    """Positions with more than one scheduled token (prompt chunks, resumed sequences)."""
+    """Positions with more than one scheduled token (prompt chunks, resumed sequences, drafts)."""
     partial: list[int]
     """Positions that do not catch up with their known tokens in this step, and so sample nothing."""
+    num_drafts: dict[int, int]
+    """Position -> speculative tokens among its scheduled tokens; absent: none."""
     admitted: list[tuple[Request, int]]
     """Requests taken from the waiting queue, each with its prefix-cache hit (0 = none)."""
     preempted: list[Request]
@@ -61,6 +63,8 @@ class StepOutcome:
     """What the model answered to a plan, aligned with its `requests`."""
 
     num_sampled: list[int]
-    """Tokens sampled: 0 for partial positions, else 1."""
-    stopped: frozenset[int] = frozenset()
-    """Positions whose last sampled token is a stop token."""
+    """Tokens sampled: 0 for partial positions, else 1 + accepted drafts."""
+    stopped: dict[int, int] = field(default_factory=dict)
+    """Position -> its how manieth sampled token is a stop token (1: the first); what follows it is dropped."""
+    num_new_drafts: list[int] | None = None
+    """Sync speculation: tokens that the drafter proposes for each position, to be verified next. Async: None."""

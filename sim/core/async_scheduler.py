@@ -1,0 +1,65 @@
+"""Scheduling one step ahead: step k + 1 is decided before the output of step k is known.
+
+A request that samples in a scheduled step counts that token, and its drafts, as known *placeholders* until the output
+is back. Everything else is the synchronous algorithm. Mirrors vllm/v1/core/sched/async_scheduler.py (vLLM 0.32).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.core.request import Status
+from sim.core.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from sim.core.request import Request
+    from sim.core.step import StepOutcome, StepPlan
+    from sim.core.step_in_making import StepInMaking
+
+
+class AsyncScheduler(Scheduler):
+    """Call `schedule()` up to twice before `commit`; outcomes are committed in the order of their plans.
+
+    An output that comes back after its request was preempted is *stale*: its tokens are delivered, and lengthen the
+    request or even finish it, but nothing is rolled back for it. A request cannot resume before all of it is back, so
+    an output is stale exactly when its request does not run.
+    """
+
+    def _num_new_tokens(self, request: Request, step: StepInMaking) -> int:
+        """0 also where the step in flight is sure to reach max_tokens, even if all its drafts are rejected."""
+        placeholders = request.num_output_placeholders
+        if placeholders:
+            certain = request.num_computed_tokens + 2 - placeholders
+            if certain >= request.num_prompt_tokens + request.max_tokens:
+                return 0
+        return super()._num_new_tokens(request, step)
+
+    def _after_schedule(self, step: StepInMaking) -> None:
+        """Count what is in flight, and hold places for what it will sample and for the drafts after that."""
+        num_drafts, drafts = self.config.num_speculative_tokens, step.drafts
+        for request, n in zip(step.requests, step.num_scheduled_tokens, strict=True):
+            request.num_in_flight_tokens += n
+            if not request.is_prefill_chunk:
+                request.num_output_placeholders += 1 + drafts.get(request, 0)
+                request.num_draft_tokens = num_drafts
+
+    def _process_single_tokens(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
+        return self._process_outputs(plan, outcome)
+
+    def _output_arrives(self, request: Request, num_scheduled_tokens: int) -> bool:
+        request.num_in_flight_tokens -= num_scheduled_tokens
+        if request.num_stale_tokens:
+            request.num_stale_tokens -= num_scheduled_tokens
+        return super()._output_arrives(request, num_scheduled_tokens)
+
+    def _reject_drafts(self, request: Request, rejected: int) -> None:
+        if request.status is Status.RUNNING:
+            super()._reject_drafts(request, rejected)
+            request.num_output_placeholders -= rejected
+
+    def _append_tokens(self, request: Request, n: int) -> None:
+        super()._append_tokens(request, n)
+        if request.status is Status.RUNNING:
+            request.num_output_placeholders -= n
+            # Blocks that were not hashed when they were given, as their tokens were not known yet.
+            self.kv_cache_manager.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)

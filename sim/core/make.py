@@ -1,0 +1,16 @@
+"""The scheduler that a config asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.core.async_scheduler import AsyncScheduler
+from sim.core.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from sim.core.config import SchedulerConfig
+
+
+def make_scheduler(config: SchedulerConfig) -> Scheduler:
+    """Async or sync, as `config.async_scheduling` says."""
+    return AsyncScheduler(config) if config.async_scheduling else Scheduler(config)

@@ -1,0 +1,110 @@
+"""A step while `schedule()` makes it: budgets go down, columns grow, and a victim can be taken out again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sim.core.step import Limit, StepPlan
+
+if TYPE_CHECKING:
+    from sim.core.request import Request
+
+
+@dataclass(slots=True)
+class StepInMaking:
+    """One `schedule()` call's state. Columns as in `StepPlan`."""
+
+    token_budget: int
+    input_budget: int
+    """max_num_batched_tokens less what was scheduled, tokens and draft slots."""
+    threshold: int
+    """Cap on each request's tokens; at least the budget where there is none."""
+    num_draft_slots: int
+    requests: list[Request] = field(default_factory=list)
+    num_scheduled_tokens: list[int] = field(default_factory=list)
+    num_computed_tokens: list[int] = field(default_factory=list)
+    chunks: list[int] = field(default_factory=list)
+    partial: list[int] = field(default_factory=list)
+    drafts: dict[Request, int] = field(default_factory=dict)
+    admitted: list[tuple[Request, int]] = field(default_factory=list)
+    preempted: list[Request] = field(default_factory=list)
+    prompt_in_flight: bool = False
+    """A running request was scheduled that had not caught up in its step before."""
+    limit: Limit = Limit.NOTHING
+
+    @property
+    def budget(self) -> int:
+        """Tokens that the next request may take."""
+        return min(self.token_budget, self.input_budget - self.num_draft_slots)
+
+    def add(self, request: Request, n: int) -> None:
+        """Schedule n tokens of a request."""
+        computed = request.num_computed_tokens
+        if n > 1:
+            self.chunks.append(len(self.requests))
+        # Advanced when scheduled, not when the output is back.
+        request.num_computed_tokens = computed + n
+        request.is_prefill_chunk = computed + n < request.num_tokens + request.num_output_placeholders
+        if request.is_prefill_chunk:
+            self.partial.append(len(self.requests))
+        self.requests.append(request)
+        self.num_scheduled_tokens.append(n)
+        self.num_computed_tokens.append(computed)
+        self.token_budget -= n
+        self.input_budget -= n + self.num_draft_slots
+
+    def add_quiet_decodes(self, running: list[Request], index: int) -> int:
+        """Schedule requests from `index` on that need one token and no block; the index of the first other one.
+
+        What `add` does, for the rows that make up nearly all of a simulation's work.
+        """
+        add_request, add_tokens = self.requests.append, self.num_scheduled_tokens.append
+        add_computed = self.num_computed_tokens.append
+        end = min(len(running), index + self.token_budget)
+        for at in range(index, end):
+            request = running[at]
+            computed = request.num_computed_tokens
+            known = request.num_tokens + request.num_output_placeholders
+            if known - computed != 1 or computed >= request.quiet_tokens:
+                end = at
+                break
+            request.num_computed_tokens = known
+            request.is_prefill_chunk = False
+            add_request(request)
+            add_tokens(1)
+            add_computed(computed)
+        self.token_budget -= end - index
+        self.input_budget -= end - index
+        return end
+
+    def withdraw(self, request: Request) -> None:
+        """Take a request out again, and give its tokens back to the budgets."""
+        at = self.requests.index(request)
+        n = self.num_scheduled_tokens.pop(at)
+        del self.requests[at], self.num_computed_tokens[at]
+        self.chunks = [i - (i > at) for i in self.chunks if i != at]
+        self.partial = [i - (i > at) for i in self.partial if i != at]
+        self.drafts.pop(request, None)
+        self.token_budget += n
+        self.input_budget += n + self.num_draft_slots
+        request.num_computed_tokens -= n
+
+    def plan(self, num_running: int, num_waiting: int, num_free_blocks: int) -> StepPlan:
+        """The decision."""
+        drafts = self.drafts
+        return StepPlan(
+            requests=self.requests,
+            num_scheduled_tokens=self.num_scheduled_tokens,
+            num_computed_tokens=self.num_computed_tokens,
+            chunks=self.chunks,
+            partial=self.partial,
+            num_drafts={i: drafts[r] for i, r in enumerate(self.requests) if r in drafts} if drafts else {},
+            admitted=self.admitted,
+            preempted=self.preempted,
+            total_num_scheduled_tokens=sum(self.num_scheduled_tokens),
+            num_running=num_running,
+            num_waiting=num_waiting,
+            num_free_blocks=num_free_blocks,
+            limit=self.limit,
+        )
