@@ -37,6 +37,8 @@ class Invariants:
         total = sum(plan.num_scheduled_tokens)
         _require(total == plan.total_num_scheduled_tokens, f"total {plan.total_num_scheduled_tokens}, sum {total}")
         _require(total <= config.token_budget, f"{total} tokens scheduled, the budget is {config.token_budget}")
+        rows = total + config.num_draft_slots * len(plan.requests)
+        _require(rows <= config.max_num_batched_tokens, f"{rows} input rows, max is {config.max_num_batched_tokens}")
         _require(plan.num_running <= config.seqs_cap, f"{plan.num_running} running, the cap is {config.seqs_cap}")
         _require(len(set(map(id, plan.requests))) == len(plan.requests), "a request is scheduled twice")
         _require(not (plan.preempted and plan.admitted), "admitted in a step that preempted")
@@ -44,10 +46,18 @@ class Invariants:
             n = plan.num_scheduled_tokens[position]
             _require(n >= 1, f"{request.request_id} is scheduled {n} tokens")
             _require((n > 1) == (position in plan.chunks), f"{request.request_id}: {n} tokens, chunk or not?")
-            partial = request.num_computed_tokens < request.num_tokens
+            reached = plan.num_computed_tokens[position] + n - plan.num_drafts.get(position, 0)
+            partial = reached < request.num_tokens + self._placeholders_before(plan, position)
             _require(partial == (position in plan.partial), f"{request.request_id}: partial or not?")
         self._check_first_come(plan)
         self.settled()
+
+    def _placeholders_before(self, plan: StepPlan, position: int) -> int:
+        """A request's placeholders when the step was decided: those for its own tokens came after."""
+        placeholders = plan.requests[position].num_output_placeholders
+        if not self._scheduler.config.async_scheduling or position in plan.partial:
+            return placeholders
+        return placeholders - 1 - plan.num_drafts.get(position, 0)
 
     def settled(self) -> None:
         """Blocks are conserved, references are counted, and nobody is in two places."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import sim.core
-from sim.conformance import compare, missing_feature, read_cases
+from sim.conformance import compare, read_cases
 
 CORE = Path(sim.core.__file__).parent
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -42,9 +42,9 @@ MUTANTS = {
     "a preempted request queues at the back": ("scheduler", "self.waiting.prepend(", "self.waiting.add(", "pressure"),
     "requests are admitted after a preemption": ("scheduler", "if step.preempted:\n ", "if False:\n ", "pressure"),
     "a withdrawn victim keeps its tokens": (
-        "scheduler",
-        "self.token_budget += n",
-        "pass",
+        "step_in_making",
+        "self.token_budget += n\n",
+        "pass\n",
         "midprio same_step_victim",
     ),
     "a victim stays in the step": ("scheduler", "step.withdraw(victim)", "pass", "midprio same_step_victim"),
@@ -84,8 +84,8 @@ MUTANTS = {
     ),
     "the threshold spares running prompts": (
         "scheduler",
-        "min(known - request.num_computed_tokens, step.threshold, step.token_budget)",
-        "min(known - request.num_computed_tokens, step.token_budget)",
+        "computed, step.threshold, step.budget, room)",
+        "computed, step.budget, room)",
         "smallthr basic",
     ),
     "max_num_active_seqs is ignored": (
@@ -116,14 +116,14 @@ MUTANTS = {
     ),
     "no full-sequence admission gate": (
         "kv_cache_manager",
-        "request.num_tokens if self._reserve_full_isl else computed + num_new_tokens",
-        "computed + num_new_tokens",
+        "if self._reserve_full_isl:",
+        "if False:",
         "pressure",
     ),
     "the gate looks at the prompt only": (
         "kv_cache_manager",
-        "total = request.num_tokens if",
-        "total = request.num_prompt_tokens if",
+        "total = max(total, request.num_tokens)",
+        "total = max(total, request.num_prompt_tokens)",
         "pressure",
     ),
     "hit blocks that others hold count as needed, too": (
@@ -147,8 +147,8 @@ MUTANTS = {
     "blocks are freed head first": ("kv_cache_manager", "reversed(request.blocks)", "request.blocks", "prefix"),
     "blocks are hashed a step late": (
         "kv_cache_manager",
-        "min(num_tokens, request.num_tokens) // size",
-        "min(request.num_computed_tokens, request.num_tokens) // size",
+        "self.cache_blocks(request, min(num_tokens, request.num_tokens))",
+        "self.cache_blocks(request, min(request.num_computed_tokens, request.num_tokens))",
         "prefix",
     ),
     "hashes are forgotten when a block is freed": (
@@ -195,6 +195,129 @@ MUTANTS = {
         "return hash((0, content_id, start, size))",
         "prefix",
     ),
+    # Speculation
+    "rejected drafts stay computed": ("scheduler", "request.num_computed_tokens -= rejected", "pass", "spec"),
+    "drafts beyond what is scheduled wait for the next step": (
+        "scheduler",
+        (
+            "            step.drafts[request] = min(request.num_draft_tokens, reached)\n"
+            "        request.num_draft_tokens = 0\n"
+        ),
+        "            step.drafts[request] = min(request.num_draft_tokens, reached)\n",
+        "spec smallthr tinybudget",
+    ),
+    "drafts for a prompt in flight are verified": (
+        "scheduler",
+        "0 if request.is_prefill_chunk else drafts",
+        "drafts",
+        "spec smallthr tinybudget",
+    ),
+    "drafts may run up to max_model_len": (
+        "scheduler",
+        "max_model_len - 1 - computed",
+        "max_model_len - computed",
+        "padlen",
+    ),
+    "a request with one token left is not padded": (
+        "scheduler",
+        "return drafts if drafts and",
+        "return 0 if drafts and",
+        "padlen",
+    ),
+    "it is padded beside prompts in flight, too": (
+        "scheduler",
+        "not step.prompt_in_flight and",
+        "True and",
+        "tinybudget padlen",
+    ),
+    "it is padded beside newly admitted ones, too": (
+        "scheduler",
+        "len(step.requests) > len(step.admitted)",
+        "len(step.requests) > 0",
+        "padlen tinybudget multiturn",
+    ),
+    "it is padded without room for what is sampled": ("scheduler", "1 + drafts + 1 <=", "1 + drafts <=", "padlen"),
+    "its padding is cut instead of waiting": (
+        "scheduler",
+        "            return Limit.TOKENS  # rather",
+        "            n, drafts = 1, 0  # rather",
+        "tinybudget padlen spec",
+    ),
+    "a drafter has no lookahead slots": (
+        "config",
+        'return 0 if self.spec_method == "ngram" else self.num_speculative_tokens',
+        "return 0",
+        "eagle draft_model",
+    ),
+    "lookahead slots go beyond max_model_len": (
+        "kv_cache_manager",
+        "min(num_tokens + self._num_lookahead_tokens, self._max_model_len)",
+        "num_tokens + self._num_lookahead_tokens",
+        "eagle draft_model",
+    ),
+    "a draft model has no input slots": (
+        "config",
+        'int(self.spec_method == "draft_model" and self.num_speculative_tokens > 0)',
+        "0",
+        "draft_model",
+    ),
+    "a victim keeps its input slot": (
+        "step_in_making",
+        "self.input_budget += n + self.num_draft_slots",
+        "self.input_budget += n",
+        "draft_model",
+    ),
+    "EAGLE keeps the last hit block": ("kv_cache_manager", "found.pop()", "pass", "eagle"),
+    # Async scheduling
+    "a request resumes before its output is back": (
+        "scheduler",
+        "elif self.waiting.peek().num_stale_tokens:",
+        "elif False:",
+        "async",
+    ),
+    "whoever waits for its output goes to the back of the queue": (
+        "scheduler",
+        "for request in reversed(passed_over):",
+        "for request in passed_over:",
+        "async async_spec everything wild midprio tinybudget bigbatch ties",
+    ),
+    "a step is scheduled past a certain end": (
+        "async_scheduler",
+        "        if placeholders:\n",
+        "        if False:\n",
+        "async",
+    ),
+    "the end counts drafts as accepted": (
+        "async_scheduler",
+        "request.num_computed_tokens + 2 - placeholders",
+        "request.num_computed_tokens + 1",
+        "async_spec",
+    ),
+    "drafts have no placeholders": ("async_scheduler", "1 + drafts.get(request, 0)", "1", "async_spec"),
+    "a rejection leaves its placeholders": (
+        "async_scheduler",
+        "request.num_output_placeholders -= rejected",
+        "pass",
+        "async_spec",
+    ),
+    "a stale output is dropped": (
+        "async_scheduler",
+        "        super()._append_tokens(request, n)\n",
+        "        if request.status is Status.RUNNING:\n            super()._append_tokens(request, n)\n",
+        "async",
+    ),
+    "blocks are not hashed when their tokens come back": (
+        "async_scheduler",
+        "self.kv_cache_manager.cache_blocks(",
+        "(lambda *_: None)(",
+        "multiturn everything",
+    ),
+    "they are hashed up to tokens that are not known yet": (
+        "async_scheduler",
+        "request.num_computed_tokens - request.num_output_placeholders)",
+        "request.num_computed_tokens)",
+        "multiturn everything",
+    ),
 }
 
 
@@ -212,15 +335,13 @@ def mutate(folder: Path, monkeypatch, module: str, old: str, new: str):
     for loaded in [loaded for loaded in sys.modules if loaded.split(".")[0] == name]:
         del sys.modules[loaded]
     monkeypatch.syspath_prepend(str(folder))
-    core = {
-        part: importlib.import_module(f"{name}.{part}") for part in ("scheduler", "config", "request", "block_hash")
-    }
+    core = {part: importlib.import_module(f"{name}.{part}") for part in ("make", "config", "request", "block_hash")}
     monkeypatch.setattr("sim.conformance.Request", core["request"].Request)
     monkeypatch.setattr("sim.conformance.BlockHasher", core["block_hash"].BlockHasher)
 
     def make_scheduler(settings):
         own = core["config"].SchedulerConfig(**{field: getattr(settings, field) for field in settings.__slots__})
-        return core["scheduler"].Scheduler(own)
+        return core["make"].make_scheduler(own)
 
     return make_scheduler
 
@@ -228,8 +349,6 @@ def mutate(folder: Path, monkeypatch, module: str, old: str, new: str):
 def is_noticed(make_scheduler, files: str) -> bool:
     for family in files.split():
         for case in read_cases(GOLDEN / f"{family}.jsonl.gz"):
-            if missing_feature(case["config"]):
-                continue
             if compare(case, make_scheduler):
                 return True
     return False
