@@ -21,8 +21,8 @@ class AsyncScheduler(Scheduler):
     """Call `schedule()` up to twice before `commit`; outcomes are committed in the order of their plans.
 
     An output that comes back after its request was preempted is *stale*: its tokens are delivered, and lengthen the
-    request or even finish it, but nothing is rolled back for it. A request cannot resume before all of it is back, so
-    an output is stale exactly when its request does not run.
+    request or even finish it, but nothing is rolled back for it. Nobody is admitted in a step that preempts, and before
+    the next one the output is back; so an output is stale exactly when its request does not run.
     """
 
     def _num_new_tokens(self, request: Request, step: StepInMaking) -> int:
@@ -35,22 +35,15 @@ class AsyncScheduler(Scheduler):
         return super()._num_new_tokens(request, step)
 
     def _after_schedule(self, step: StepInMaking) -> None:
-        """Count what is in flight, and hold places for what it will sample and for the drafts after that."""
+        """Hold places for what the step will sample, and for the drafts after that."""
         num_drafts, drafts = self.config.num_speculative_tokens, step.drafts
-        for request, n in zip(step.requests, step.num_scheduled_tokens, strict=True):
-            request.num_in_flight_tokens += n
+        for request in step.requests:
             if not request.is_prefill_chunk:
                 request.num_output_placeholders += 1 + drafts.get(request, 0)
                 request.num_draft_tokens = num_drafts
 
     def _process_single_tokens(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
         return self._process_outputs(plan, outcome)
-
-    def _output_arrives(self, request: Request, num_scheduled_tokens: int) -> bool:
-        request.num_in_flight_tokens -= num_scheduled_tokens
-        if request.num_stale_tokens:
-            request.num_stale_tokens -= num_scheduled_tokens
-        return super()._output_arrives(request, num_scheduled_tokens)
 
     def _reject_drafts(self, request: Request, rejected: int) -> None:
         if request.status is Status.RUNNING:

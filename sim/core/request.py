@@ -59,10 +59,6 @@ class Request:
     """Speculative tokens that wait to be verified."""
     num_output_placeholders: int = 0
     """Async: tokens of steps in flight that count as known before they are."""
-    num_in_flight_tokens: int = 0
-    """Async: scheduled tokens whose output is not back."""
-    num_stale_tokens: int = 0
-    """Async: those of them that were scheduled before a preemption; the request cannot resume until they are back."""
     is_prefill_chunk: bool = False
     """It did not catch up with its known tokens when last scheduled."""
 

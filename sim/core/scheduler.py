@@ -95,7 +95,8 @@ class Scheduler:
         finished: list[Request] = []
         for position, request in enumerate(plan.requests):
             sampled = outcome.num_sampled[position]
-            if self._output_arrives(request, plan.num_scheduled_tokens[position]) and sampled:
+            # Aborted while the step ran: its output has nowhere to go.
+            if sampled and not request.is_finished:
                 self._reject_drafts(request, plan.num_drafts.get(position, 0) - (sampled - 1))
                 stop_at = outcome.stopped.get(position)
                 kept = min(sampled if stop_at is None else stop_at, request.final_num_tokens - request.num_tokens)
@@ -108,10 +109,6 @@ class Scheduler:
                 # A drafter may propose for prompts in flight too; nobody verifies that.
                 request.num_draft_tokens = 0 if request.is_prefill_chunk else drafts
         return finished
-
-    def _output_arrives(self, request: Request, num_scheduled_tokens: int) -> bool:  # noqa: ARG002  # async needs both
-        """Whether anybody still waits for this output: not if the request was aborted while the step ran."""
-        return not request.is_finished
 
     def _reject_drafts(self, request: Request, rejected: int) -> None:
         """Rejected drafts were computed in vain; blocks that they filled stay with the request."""
@@ -232,25 +229,18 @@ class Scheduler:
         request.num_preemptions += 1
         request.num_recomputed_tokens += request.num_computed_tokens
         request.num_computed_tokens = request.num_draft_tokens = 0
-        request.num_stale_tokens = request.num_in_flight_tokens
         request.num_output_placeholders = 0
         self.waiting.prepend(request)
 
     def _schedule_waiting(self, step: StepInMaking) -> None:
         """Admit from the head of the queue until something lacks; whoever does not fit blocks those behind."""
-        passed_over: list[Request] = []
         while self.waiting and step.limit is Limit.NOTHING:
             if step.budget <= 0:
                 step.limit = Limit.TOKENS
             elif len(self.running) >= self.config.seqs_cap:
                 step.limit = Limit.SEQS
-            elif self.waiting.peek().num_stale_tokens:
-                # Resumed now, it could sample a token that is still to be delivered.
-                passed_over.append(self.waiting.pop())
             else:
                 step.limit = self._admit(self.waiting.peek(), step)
-        for request in reversed(passed_over):
-            self.waiting.prepend(request)
 
     def _admit(self, request: Request, step: StepInMaking) -> Limit:
         """Move the queue's head to running, with its first tokens; what lacks if it cannot."""

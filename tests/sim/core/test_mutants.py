@@ -197,15 +197,6 @@ MUTANTS = {
     ),
     # Speculation
     "rejected drafts stay computed": ("scheduler", "request.num_computed_tokens -= rejected", "pass", "spec"),
-    "drafts beyond what is scheduled wait for the next step": (
-        "scheduler",
-        (
-            "            step.drafts[request] = min(request.num_draft_tokens, reached)\n"
-            "        request.num_draft_tokens = 0\n"
-        ),
-        "            step.drafts[request] = min(request.num_draft_tokens, reached)\n",
-        "spec smallthr tinybudget",
-    ),
     "drafts for a prompt in flight are verified": (
         "scheduler",
         "0 if request.is_prefill_chunk else drafts",
@@ -236,7 +227,6 @@ MUTANTS = {
         "len(step.requests) > 0",
         "padlen tinybudget multiturn",
     ),
-    "it is padded without room for what is sampled": ("scheduler", "1 + drafts + 1 <=", "1 + drafts <=", "padlen"),
     "its padding is cut instead of waiting": (
         "scheduler",
         "            return Limit.TOKENS  # rather",
@@ -261,26 +251,8 @@ MUTANTS = {
         "0",
         "draft_model",
     ),
-    "a victim keeps its input slot": (
-        "step_in_making",
-        "self.input_budget += n + self.num_draft_slots",
-        "self.input_budget += n",
-        "draft_model",
-    ),
     "EAGLE keeps the last hit block": ("kv_cache_manager", "found.pop()", "pass", "eagle"),
     # Async scheduling
-    "a request resumes before its output is back": (
-        "scheduler",
-        "elif self.waiting.peek().num_stale_tokens:",
-        "elif False:",
-        "async",
-    ),
-    "whoever waits for its output goes to the back of the queue": (
-        "scheduler",
-        "for request in reversed(passed_over):",
-        "for request in passed_over:",
-        "async async_spec everything wild midprio tinybudget bigbatch ties",
-    ),
     "a step is scheduled past a certain end": (
         "async_scheduler",
         "        if placeholders:\n",
@@ -310,7 +282,7 @@ MUTANTS = {
         "async_scheduler",
         "self.kv_cache_manager.cache_blocks(",
         "(lambda *_: None)(",
-        "multiturn everything",
+        "smallblocks",
     ),
     "they are hashed up to tokens that are not known yet": (
         "async_scheduler",
