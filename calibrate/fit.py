@@ -8,12 +8,14 @@ form far beyond what was served, served steps its level.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import approx_fprime, least_squares, nnls
 
-from calibrate.samples import FULL_GRAPH, KERNELS, LONE, STATES, Samples
+from calibrate.host import fit_host
+from calibrate.robust import sandwich, weighted_soft_l1
+from calibrate.samples import FULL_GRAPH, KERNELS, STATES, SUSTAINED, Samples
 from calibrate.unknowns import CONTEXT_OF, fill, latent_sources
 from sim.errors import InputError
 from sim.latency.graphs import NO_GRAPHS, Graphs
@@ -28,9 +30,6 @@ if TYPE_CHECKING:
 
 _OUTLIER = 0.05
 """Relative error from which a sample's pull stops growing."""
-
-_HOST = ("host_step_s", "host_row_s")
-"""Fitted apart, to host seconds: a step's whole time does not say how much of it the host took."""
 
 OPTIONAL = ("tile_waste", "elementwise_s", "eager_s")
 """Coefficients that a law can do without: worth having where they foretell steps that they were not fitted to."""
@@ -72,12 +71,13 @@ def fit(
     the samples computed stands in their `padded_tokens`. Raises InputError when there are fewer different shapes than
     coefficients.
     """
-    host, host_spread = _fit_host(samples)
+    host, host_spread = fit_host(samples)
     given = {**dict.fromkeys(OPTIONAL, 0.0), **host}
     given = {name: value for name, value in given.items() if name not in terms} | dict(fixed or {})
     given |= {name: 0.0 for name in _untold(samples) if name not in given}
     names = [name for name in UNITS if name not in given]
-    names += [_CLOCK + state for state in (LONE, KERNELS) if (samples.state == state).any()]
+    states = [state for state in STATES if (samples.state == state).any()]
+    names += [_CLOCK + state for state in states if state != SUSTAINED and len(states) > 1]
     names += [CONTEXT_OF + source for source in latent_sources(samples)]
     _require_shapes(samples, len(names))
     found = _minimize(samples, names, given)
@@ -101,32 +101,38 @@ def predict(samples: Samples, values: Mapping[str, float]) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """What the law asks for, row by row, made once for the many prices of a search."""
+    """What the law asks for, made once for the many prices of a search: equal steps are priced once."""
 
     known: tuple[Column, Column, Column, Column, Column, Column]
-    """Arguments of `FusedLaw.device_s`; contexts that a row does not know are 0."""
+    """Arguments of `FusedLaw.device_s` for each different step; contexts that are not known are 0."""
     unknown: dict[str, tuple[Column, Column]]
-    """Source -> its decode rows of unknown context, and those of them beside chunks; 0 in other rows."""
+    """Source -> its decode rows of unknown context, and those of them beside chunks; 0 in other steps."""
     states: dict[str, NDArray[np.bool_]]
+    step_of: NDArray[np.intp]
+    """Sample -> its step."""
 
     @classmethod
     def of(cls, samples: Samples) -> _Columns:
         filled = fill(samples, {})
-        known = (
+        columns = [
             filled.padded_tokens,
             filled.num_seqs,
             filled.decode_context,
             filled.mixed_context,
             filled.chunk_pairs,
             (samples.graph != FULL_GRAPH).astype(float),
-        )
-        unknown = {}
-        for source in latent_sources(samples):
+            np.searchsorted(np.sort(STATES), samples.state).astype(float),
+        ]
+        sources = latent_sources(samples)
+        for source in sources:
             own = np.isnan(samples.decode_context) & (samples.source == source)
             rows = np.where(own, samples.num_decodes, 0.0)
-            unknown[CONTEXT_OF + source] = rows, np.where(samples.chunk_tokens > 0, rows, 0.0)
-        states = {state: samples.state == state for state in STATES}
-        return cls(known, unknown, {state: own for state, own in states.items() if own.any()})
+            columns += [rows, np.where(samples.chunk_tokens > 0, rows, 0.0)]
+        different, step_of = np.unique(np.stack(columns), axis=1, return_inverse=True)
+        tokens, seqs, context, mixed, pairs, eager, state, *rest = different
+        unknown = {CONTEXT_OF + source: (rest[2 * i], rest[2 * i + 1]) for i, source in enumerate(sources)}
+        states = {name: state == i for i, name in enumerate(sorted(STATES)) if (state == i).any()}
+        return cls((tokens, seqs, context, mixed, pairs, eager), unknown, states, step_of.ravel())
 
     def seconds(self, values: Mapping[str, float]) -> Column:
         law = _law(values)
@@ -140,7 +146,7 @@ class _Columns:
             if state == KERNELS:  # no sampler, no norms, nothing between the kernels
                 clocked = replace(clocked, step_s=0.0, eager_s=0.0)
             seconds[own] = clocked.device_s(*(column[own] for column in (tokens, seqs, context, mixed, pairs, eager)))
-        return seconds
+        return seconds[self.step_of]
 
 
 def _law(values: Mapping[str, float], graphs: Graphs = NO_GRAPHS) -> FusedLaw:
@@ -153,6 +159,7 @@ def _untold(samples: Samples) -> list[str]:
     filled = fill(samples, {})
     eager = filled.graph != FULL_GRAPH
     told = {
+        "step_s": (samples.state != KERNELS).any(),
         "context_s": (filled.decode_context > 0).any(),
         "mixed_context_s": (filled.mixed_context > 0).any(),
         "pair_s": (filled.chunk_pairs > 0).any(),
@@ -206,7 +213,7 @@ class _Search:
     def solved(self) -> _Search:
         low, high = np.array([BOUNDS.get(name, (0.0, np.inf)) for name in self.names]).T / self.scale
         weights = np.append(self.weights, np.full(len(self.priors()), _PRIOR_WEIGHT))
-        loss = _weighted_soft_l1(weights)
+        loss = weighted_soft_l1(weights)
         start = np.clip(self.x, low, high)
         found = least_squares(self.with_priors, start, bounds=(low, high), loss=loss, f_scale=_OUTLIER)
         return replace(self, x=found.x, cost=float(found.cost), free=found.active_mask == 0)
@@ -216,25 +223,19 @@ class _Search:
         derivatives: Column = approx_fprime(self.x, self.errors, 1e-6)[:, free]
         return derivatives
 
-    def pull(self) -> Column:
-        """What each sample weighs at the optimum."""
-        return self.weights / np.sqrt(1.0 + (self.errors(self.x) / _OUTLIER) ** 2)
-
     def spread(self) -> Column:
-        """Standard errors of a robust, weighted fit (the sandwich formula); 0 where a bound holds the value."""
-        jacobian, pull = self.jacobian(), self.pull()
-        bread = np.linalg.pinv(jacobian.T @ (pull[:, None] * jacobian))
-        filling = jacobian * (pull * self.errors(self.x))[:, None]
-        spread = np.zeros(self.x.size)
+        """Standard errors; 0 where a bound holds the value."""
         free = slice(None) if self.free is None else self.free
-        spread[free] = np.sqrt(np.diag(bread @ (filling.T @ filling) @ bread))
+        spread = np.zeros(self.x.size)
+        spread[free] = sandwich(self.jacobian(), self.errors(self.x), self.weights, _OUTLIER)
         return spread * self.scale
 
     def confounded(self) -> tuple[tuple[str, ...], ...]:
         """Names that move together without any sample noticing: the directions of almost no curvature."""
         free = slice(None) if self.free is None else self.free
         names = np.array(self.names)[free]
-        jacobian = self.jacobian() * np.sqrt(self.pull())[:, None] * self.x[free]
+        pull = self.weights / np.sqrt(1.0 + (self.errors(self.x) / _OUTLIER) ** 2)
+        jacobian = self.jacobian() * np.sqrt(pull)[:, None] * self.x[free]
         norms = np.linalg.norm(jacobian, axis=0)
         seen = norms > 1e-4 * norms.max(initial=0.0)
         _, sizes, directions = np.linalg.svd(jacobian[:, seen] / norms[seen], full_matrices=False)
@@ -247,16 +248,37 @@ _FLAT = 5e-3
 
 
 def _minimize(samples: Samples, names: list[str], given: Mapping[str, float]) -> _Search:
-    """The best of three searches, from a soft, a usual and a hard roofline: one alone can end in a side valley."""
+    """The best of three searches, from a soft, a usual and a hard roofline: one alone can end in a side valley.
+
+    They run on a part of each regime; only the best one goes on with all samples.
+    """
     start = _start(samples, names)
     scale = np.array([start[name] for name in names])
-    columns = _Columns.of(samples)
-    search = _Search(columns, samples.seconds, names, given, scale, _weights(samples), np.ones(len(names)))
-    if "sharpness" not in names:
-        return search.solved()
-    at = names.index("sharpness")
-    starts = [np.where(np.arange(len(names)) == at, p / scale[at], 1.0) for p in (2.0, 4.0, 8.0)]
-    return min((replace(search, x=x).solved() for x in starts), key=lambda found: found.cost)
+
+    def search(part: Samples, x: Column) -> _Search:
+        return _Search(_Columns.of(part), part.seconds, names, given, scale, _weights(part), x)
+
+    few = thinned(samples, _FEW)
+    is_sharpness = np.array([name == "sharpness" for name in names])
+    starts = [np.where(is_sharpness, p / scale, 1.0) for p in ((2.0, 4.0, 8.0) if is_sharpness.any() else (1.0,))]
+    best = min((search(few, x).solved() for x in starts), key=lambda found: found.cost)
+    return best if few is samples else search(samples, best.x).solved()
+
+
+_FEW = 1000
+
+
+def thinned(samples: Samples, most: int) -> Samples:
+    """At most so many rows of each regime, drawn without favour; the same ones every time."""
+    _, regime = np.unique(samples.regime, return_inverse=True)
+    if np.bincount(regime).max() <= most:
+        return samples
+    order = np.random.default_rng(0).permutation(len(samples))
+    rank = np.empty(len(samples), dtype=int)
+    for number in range(regime.max() + 1):
+        own = order[regime[order] == number]
+        rank[own] = np.arange(own.size)
+    return samples.where(rank < most)
 
 
 def _weights(samples: Samples) -> Column:
@@ -268,7 +290,8 @@ def _weights(samples: Samples) -> Column:
 
 def _start(samples: Samples, names: Sequence[str]) -> dict[str, float]:
     """Orders of magnitude, and units for the search: a plain sum of the terms, fitted as a linear problem."""
-    tokens, seqs, context, mixed, pairs, eager = _Columns.of(samples).known
+    each = _Columns.of(samples)
+    tokens, seqs, context, mixed, pairs, eager = (column[each.step_of] for column in each.known)
     columns = {
         "step_s": np.ones(len(samples)), "row_s": seqs, "token_s": tokens, "context_s": context,
         "mixed_context_s": mixed, "pair_s": pairs, "eager_s": eager, "elementwise_s": tokens,
@@ -286,49 +309,6 @@ def _start(samples: Samples, names: Sequence[str]) -> dict[str, float]:
     others = {"weight_read_s": 0.8 * whole, "step_s": 0.2 * whole, "batch_slowdown": 0.02, "sharpness": 3.0}
     start |= {**others, "tile_waste": 0.5}
     return {name: start.get(name, 1000.0 if name.startswith(CONTEXT_OF) else 1.0) for name in names}
-
-
-def _weighted_soft_l1(weights: Column) -> Any:
-    """scipy's soft_l1 with a weight per sample. Weights on the errors themselves would move what counts as outlier."""
-
-    def loss(z: Column) -> Column:
-        root = np.sqrt(1.0 + z)
-        return np.stack([weights * 2.0 * (root - 1.0), weights / root, -0.5 * weights / root**3])
-
-    return loss
-
-
-# -- the host ----------------------------------------------------------------------------------------------------------
-
-
-def _fit_host(samples: Samples) -> tuple[dict[str, float], dict[str, float]]:
-    """Host seconds as a step's share and a sequence's, with standard errors; 0 where no row knows them."""
-    known = samples.where(np.isfinite(samples.host_seconds) & (samples.host_seconds > 0))
-    if not len(known):
-        return dict.fromkeys(_HOST, 0.0), {}
-    features = np.stack([np.ones(len(known)), known.num_seqs], axis=1) / known.host_seconds[:, None]
-    if np.ptp(known.num_seqs) == 0:
-        features = features[:, :1]
-    weights = known.balanced_weights()
-    start = nnls(features * np.sqrt(weights)[:, None], np.sqrt(weights))[0]
-    scale = np.maximum(start, 1e-3 * np.median(known.host_seconds) / known.num_seqs.max())
-
-    def errors(x: Column) -> Column:
-        return np.asarray(features @ (x * scale) - 1.0)
-
-    loss = _weighted_soft_l1(weights)
-    found = least_squares(errors, start / scale, bounds=(0.0, np.inf), loss=loss, f_scale=_HOST_OUTLIER)
-    jacobian = features * scale
-    pull = weights / np.sqrt(1.0 + (errors(found.x) / _HOST_OUTLIER) ** 2)
-    bread = np.linalg.pinv(jacobian.T @ (pull[:, None] * jacobian))
-    filling = jacobian * (pull * errors(found.x))[:, None]
-    spread = np.sqrt(np.diag(bread @ (filling.T @ filling) @ bread)) * scale
-    values = [*(found.x * scale).tolist(), 0.0]
-    return dict(zip(_HOST, values, strict=False)), dict(zip(_HOST, spread.tolist(), strict=False))
-
-
-_HOST_OUTLIER = 0.2
-"""Hosts scatter more than GPUs."""
 
 
 def summarize(samples: Samples, errors: Column) -> dict[str, dict[str, float]]:

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 
 _BLUE, _ORANGE, _BROWN = "#2b6ca3", "#d97a1f", "#8a6a4f"
 _GREEN, _PURPLE, _RED = "#2f8f6b", "#7256a8", "#c0362c"
-_INK, _FAINT, _GRID = "#22303c", "#6b7884", "#dfe4e8"
+_INK, FAINT, GRID = "#22303c", "#6b7884", "#dfe4e8"
+PALETTE = (_BLUE, _ORANGE, _GREEN, _PURPLE, _RED, _BROWN)
+"""Colors that can be told apart, also in grey and by most eyes."""
 _DPI = 120
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 10, "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": "#9aa5ae", "axes.linewidth": 0.8,
-    "xtick.color": _FAINT, "ytick.color": _FAINT, "axes.titlelocation": "left", "axes.titlesize": 10,
+    "xtick.color": FAINT, "ytick.color": FAINT, "axes.titlelocation": "left", "axes.titlesize": 10,
     "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "elpase", "path.simplify_threshold": 0.3,
 }  # fmt: skip
 _RAW_STEPS = 1500
@@ -47,8 +49,8 @@ def plot_timeseries(frames: Frames, path: Path) -> None:
 
     A short run is drawn step by step; a long one as means over time (line) and peaks (shade) of 500 bins.
     """
-    with mpl.rc_context(_STYLE):
-        figure = _figure(7.5, _run_headline(frames), frames)
+    with mpl.rc_context(STYLE):
+        figure = titled_figure(7.5, _run_headline(frames), _provenance(frames))
         panels = figure.subplots(4, 1, sharex=True)
         end_s = _span_s(frames)
         unit_s, unit = _time_unit(end_s)
@@ -60,7 +62,7 @@ def plot_timeseries(frames: Frames, path: Path) -> None:
         panels[3].set_xlim(0, end_s / unit_s or 1)
         panels[3].set_xlabel(f"Simulated time ({unit})")
         panels[3].xaxis.set_major_locator(MaxNLocator(12, steps=[1, 2, 5, 10]))
-        _save(figure, path)
+        save_figure(figure, path)
 
 
 def plot_latency(frames: Frames, path: Path) -> None:
@@ -71,12 +73,12 @@ def plot_latency(frames: Frames, path: Path) -> None:
     """
     requests = frames.requests[frames.requests["first_token_s"].notna()]
     ttft_s = (requests["first_token_s"] - requests["send_s"]).to_numpy(dtype=np.float64)
-    with mpl.rc_context(_STYLE):
-        figure = _figure(4.7, _latency_headline(ttft_s, frames), frames)
+    with mpl.rc_context(STYLE):
+        figure = titled_figure(4.7, _latency_headline(ttft_s, frames), _provenance(frames))
         left, right = figure.subplots(1, 2)
         _draw_spread(left, ("TTFT", "Time to first token", "requests"), ttft_s, _BLUE)
         _draw_spread(right, ("ITL", "Inter-token latency", "gaps"), frames.itls.values_s, _PURPLE)
-        _save(figure, path)
+        save_figure(figure, path)
 
 
 # -- over time ---------------------------------------------------------------------------------------------------------
@@ -128,10 +130,10 @@ def _draw_running(panel: Axes, curves: _Curves, frames: Frames) -> None:
     config = frames.meta.get("config")
     limit = config.get("max_num_seqs") if isinstance(config, dict) else None
     if isinstance(limit, int) and peak >= 0.6 * limit:
-        panel.axhline(limit, color=_FAINT, linewidth=1, linestyle=(0, (4, 3)))
+        panel.axhline(limit, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
         panel.annotate(
             f"max_num_seqs {limit}", (1, limit), xycoords=("axes fraction", "data"), xytext=(-4, 3),
-            textcoords="offset points", ha="right", color=_FAINT, fontsize=8,
+            textcoords="offset points", ha="right", color=FAINT, fontsize=8,
         )  # fmt: skip
         peak = limit
     _finish(panel, f"Requests running{curves.caption}", peak, whole=True)
@@ -184,7 +186,7 @@ def _finish(panel: Axes, title: str, peak: float, *, whole: bool = False) -> Non
     panel.set_ylim(0, 1.13 * peak if peak else 1)
     panel.yaxis.set_major_locator(MaxNLocator(4, integer=whole, steps=[1, 2, 2.5, 5, 10]))
     panel.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}" if v == int(v) else f"{v:g}"))
-    panel.grid(axis="y", color=_GRID, linewidth=0.8)
+    panel.grid(axis="y", color=GRID, linewidth=0.8)
     panel.set_axisbelow(True)
     panel.tick_params(length=3)
 
@@ -221,7 +223,7 @@ def _draw_spread(panel: Axes, names: tuple[str, str, str], values_s: Floats, col
     panel.set_ylim(0, 1.04 * top)
     shown = {_height(q): text for q, text in _NINES.items() if _height(q) <= top + 1e-9}
     panel.set_yticks(list(shown), list(shown.values()))
-    panel.grid(color=_GRID, linewidth=0.8)
+    panel.grid(color=GRID, linewidth=0.8)
     panel.set_axisbelow(True)
 
 
@@ -288,20 +290,20 @@ def _provenance(frames: Frames) -> str:
     return "  ·  ".join(parts) + ("  ·  cut short" if meta.get("partial") else "")
 
 
-def _figure(height_in: float, headline: str, frames: Frames) -> Figure:
-    """1200 pixels wide, with the headline and the run's origin above the panels' room."""
+def titled_figure(height_in: float, headline: str, origin: str) -> Figure:
+    """1200 pixels wide, with the headline and where the numbers are from above the panels' room."""
     figure = Figure(figsize=(10, height_in), dpi=_DPI)
     room = ConstrainedLayoutEngine(rect=(0.004, 0, 0.982, 1 - 0.68 / height_in), h_pad=0.06, w_pad=0.06)
     figure.set_layout_engine(room)
     figure.text(
         0.012, 1 - 0.1 / height_in, headline, va="top", fontsize=13 * min(1.0, 82 / len(headline)), weight="bold"
     )
-    figure.text(0.012, 1 - 0.38 / height_in, _provenance(frames), va="top", fontsize=9, color=_FAINT)
+    figure.text(0.012, 1 - 0.38 / height_in, origin, va="top", fontsize=9, color=FAINT)
     return figure
 
 
 def _note(panel: Axes, text: str) -> None:
-    panel.text(0.5, 0.5, text, transform=panel.transAxes, ha="center", va="center", color=_FAINT, style="italic")
+    panel.text(0.5, 0.5, text, transform=panel.transAxes, ha="center", va="center", color=FAINT, style="italic")
 
 
 def _span_s(frames: Frames) -> float:
@@ -327,7 +329,8 @@ def _percent(value: float) -> str:
     return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write PNG or SVG, by extension; the same figure gives the same bytes."""
     kind = path.suffix.lower()
     if kind not in (".png", ".svg"):
         raise InputError(file=path, field="extension", value=kind, expected=".png or .svg")

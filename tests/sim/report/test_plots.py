@@ -32,7 +32,7 @@ def draw(monkeypatch):
     def figure(kind, frames):
         caught = []
         monkeypatch.setattr(
-            plots, "_save", lambda figure, _path: (figure.draw_without_rendering(), caught.append(figure))
+            plots, "save_figure", lambda figure, _path: (figure.draw_without_rendering(), caught.append(figure))
         )
         DRAW[kind](frames, None)
         return caught[0]
