@@ -45,6 +45,7 @@ SERVER: dict[str, object] = {
     "num_gpu_blocks_override": NUM_GPU_BLOCKS,
     "enable_chunked_prefill": True,
     "enable_prefix_caching": True,
+    "async_scheduling": True,
 }
 
 SOURCES = {
@@ -62,9 +63,8 @@ NOTES = {
     "overheads": "step_s is what a served step takes beyond its kernels; token_s includes norms, activations and rotary"
     " embedding",
     "host": "async scheduling hid the host's time behind the GPU: host_step_s and host_row_s are 0 and cannot be told",
-    "async scheduling": "a request that arrives while step k runs joins step k + 2. The simulated server is"
-    " synchronous, so that wait is stated as admission_lag_steps = 1: in steps, because it grows with the load."
-    " client.request_s is what is left, the 20 ms that the source finds no step for less one mean step; it was not"
+    "async scheduling": "a request that arrives while step k runs joins step k + 2, which the simulated scheduler does"
+    " by itself. client.request_s is what is left, the 20 ms that the source finds no step for less one mean step; it was not"
     " fitted to any TTFT",
     "decode_context": "stated up to the KV cache's size, 10 % beyond the largest sample: the term is a straight line",
     "later chunks": "chunks after a context were not timed; they are priced by their query-key pairs",
@@ -100,7 +100,6 @@ def make_profile(result: Fit, samples: Samples, averages: dict[str, float]) -> P
         law=result.law,
         domain=_domain(samples),
         client=ClientTerms(request_s=round(UNEXPLAINED_TTFT_S - averages["mean_cycle_s"], 4)),
-        admission_lag_steps=1,
         server=SERVER,
         kv_bytes_per_token=model.kv_bytes_per_token(),
         device_memory_bytes=gpu.memory_bytes,

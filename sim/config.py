@@ -46,6 +46,7 @@ VLLM_DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "scheduler_reserve_full_isl": True,
         "watermark": 0.0,
         "performance_mode": "balanced",
+        "async_scheduling": True,
     }
 )
 """Defaults that depend on nothing, as of vLLM 0.32."""
@@ -60,7 +61,6 @@ class NotBuilt(NamedTuple):
 
 NOT_BUILT: Mapping[str, NotBuilt] = MappingProxyType(
     {
-        "async_scheduling": NotBuilt(False, "this version simulates synchronous scheduling (--no-async-scheduling)"),
         "speculative_config": NotBuilt(None, "speculative decoding is not simulated"),
         "spec_method": NotBuilt(None, "speculative decoding is not simulated"),
         "spec_model": NotBuilt(None, "speculative decoding is not simulated"),
@@ -386,4 +386,5 @@ def _scheduler(said: EngineConfig, length: int, tokens: int, seqs: int, kv: KvCh
         long_prefill_token_threshold_adaptive=bool(said.long_prefill_token_threshold_adaptive),
         max_num_active_seqs=said.max_num_active_seqs,
         max_num_scheduled_tokens=said.max_num_scheduled_tokens,
+        async_scheduling=bool(said.async_scheduling),
     )

@@ -37,7 +37,6 @@ def constant_profile():
             law=law,
             domain=Domain(ANY, ANY, ANY, ANY),
             client=ClientTerms(request_s, response_s),
-            admission_lag_steps=0,
             server={},
             kv_bytes_per_token=1,
             device_memory_bytes=1,

@@ -66,6 +66,7 @@ GROUPS: Mapping[str, tuple[Flag, ...]] = {
         Flag("scheduling_policy", click.Choice(POLICIES), "Order of waiting requests."),
         Flag("scheduler_reserve_full_isl", bool, "Admit a request only when all of its prompt fits."),
         Flag("watermark", float, "Fraction of KV blocks kept free at admission."),
+        Flag("async_scheduling", bool, "Decide a step while the one before it runs."),
         Flag("performance_mode", click.Choice(PERFORMANCE_MODES), "`throughput` doubles both default budgets."),
     ),
     "KV cache": (
@@ -88,7 +89,6 @@ GROUPS: Mapping[str, tuple[Flag, ...]] = {
         Flag("prefix_caching_hash_algo", str, "Hash of a block's tokens."),
     ),
     "Not built yet": (
-        Flag("async_scheduling", bool, "vLLM's own default where it can: schedule a step before the last has ended."),
         Flag("speculative_config", str, "Speculative decoding, as JSON.", ("-sc",)),
         Flag("spec_method", str, "Speculative decoding."),
         Flag("spec_model", str, "Speculative decoding."),

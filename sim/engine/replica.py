@@ -1,4 +1,8 @@
-"""One server: wait for work, schedule, let the step's time pass, commit. Synchronous: no step overlaps another.
+"""One server: wait for work, schedule, let the step's time pass, commit.
+
+    sync    | host k | device k | host k+1 | device k+1 |       commit k is known before k+1 is decided
+    async   | host k | device k  | device k+1 | device k+2      k+2 is decided when k ends, while k+1 runs
+                     | host k+1 |
 
 The one idea: the core decides, the profile prices, SimPy waits, the log looks on; this file only passes plans along.
 """
@@ -6,11 +10,12 @@ The one idea: the core decides, the profile prices, SimPy waits, the log looks o
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sim.core.block_hash import BlockHasher, OwnTextHasher
+from sim.core.make import make_scheduler
 from sim.core.request import Request as CoreRequest
-from sim.core.scheduler import RequestRejected, Scheduler
+from sim.core.scheduler import RequestRejected
 from sim.engine.sampler import sample
 from sim.errors import InputError
 
@@ -31,6 +36,16 @@ _LIVELOCK_FACTOR = 10
 """Known tokens of all live requests, computed this many times over without one new token: nobody gets anywhere."""
 
 
+class _Flight(NamedTuple):
+    """A step between its decision and its output."""
+
+    plan: StepPlan
+    start_s: float
+    end_s: float
+    host_s: float
+    extrapolated: bool
+
+
 class NoProgress(InputError):
     """Requests wait or run, and nothing will ever come of it."""
 
@@ -46,7 +61,7 @@ class Replica:
         log: RunLog,
         on_answer: Callable[[Request], None],
     ) -> None:
-        self.scheduler = Scheduler(config)
+        self.scheduler = make_scheduler(config)
         self.observe: Callable[[StepPlan], None] | None = None
         """Called with every plan, for checks."""
         self._env = env
@@ -55,9 +70,10 @@ class Replica:
         self._on_answer = on_answer
         self._live: dict[CoreRequest, Request] = {}
         self._work: simpy.Event | None = None
-        self._inbox: deque[tuple[int, CoreRequest]] = deque()
-        """What has arrived and the core does not know yet, with the number of schedule() calls before it came."""
-        self._arrivals = self._schedule_calls = 0
+        self._depth = 2 if config.async_scheduling else 1
+        self._in_flight: deque[_Flight] = deque()
+        self._host_free_s = self._device_free_s = 0.0
+        self._arrivals = 0
         self._barren_steps = self._barren_tokens = 0
         env.process(self._run())
 
@@ -74,24 +90,16 @@ class Replica:
         )
         self._arrivals += 1
         self._log.queued(row, core, self._env.now)
+        try:
+            self.scheduler.add_request(core)
+        except RequestRejected as error:
+            self._log.rejected(core, str(error))
+            self._answer(request)
+            return
         self._live[core] = request
-        self._inbox.append((self._schedule_calls, core))
         if self._work is not None:
             self._work.succeed()
             self._work = None
-
-    def _take_in(self) -> None:
-        """Hand the core what has arrived, as late as the measured server would."""
-        scheduler, inbox, lag = self.scheduler, self._inbox, self._pricing.profile.admission_lag_steps
-        # An idle server has no step in the making that a request could come too late for.
-        idle = not scheduler.num_unfinished
-        while inbox and (idle or inbox[0][0] + lag <= self._schedule_calls):
-            _, core = inbox.popleft()
-            try:
-                scheduler.add_request(core)
-            except RequestRejected as error:
-                self._log.rejected(core, str(error))
-                self._answer(self._live.pop(core))
 
     def _hasher(self, row: int, request: Request) -> BlockHashes:
         """Names of the request's text; what nobody else sends is named for its row."""
@@ -101,25 +109,41 @@ class Replica:
         return BlockHasher(request.content, output_content, self.scheduler.config.block_size)
 
     def _run(self) -> Generator[simpy.Event]:
-        env, scheduler, price, log = self._env, self.scheduler, self._pricing.price, self._log
+        env, scheduler = self._env, self.scheduler
         while True:
-            self._take_in()
-            if not scheduler.num_unfinished:
+            if scheduler.num_unfinished and self._launch() and len(self._in_flight) < self._depth:
+                yield env.timeout(self._host_free_s - env.now)
+            elif self._in_flight:
+                flight = self._in_flight.popleft()
+                # The host takes an output in when it has prepared the step after it.
+                yield env.timeout(max(flight.end_s, self._host_free_s) - env.now)
+                self._land(flight)
+            else:
                 self._work = env.event()
                 yield self._work
-                continue
-            start_s = env.now
-            plan = scheduler.schedule()
-            self._schedule_calls += 1
-            self._check_progress(plan)
-            if self.observe is not None:
-                self.observe(plan)
-            time, extrapolated = price(plan)
-            yield env.timeout(time.host_s + time.device_s)
-            log.step(plan, start_s, env.now, time.host_s, extrapolated=extrapolated)
-            for request in scheduler.commit(plan, sample(plan)):
-                log.finished(request)
-                self._answer(self._live.pop(request))
+
+    def _launch(self) -> bool:
+        """Decide a step and hand it to the device; False when there is nothing to do before an output is back."""
+        plan = self.scheduler.schedule()
+        self._check_progress(plan)
+        if not plan.requests and not plan.preempted:
+            return False
+        if self.observe is not None:
+            self.observe(plan)
+        time, extrapolated = self._pricing.price(plan)
+        self._host_free_s = self._env.now + time.host_s
+        start_s = max(self._host_free_s, self._device_free_s)
+        self._device_free_s = start_s + time.device_s
+        self._in_flight.append(_Flight(plan, start_s, self._device_free_s, time.host_s, extrapolated))
+        return True
+
+    def _land(self, flight: _Flight) -> None:
+        """A step has run: write it down, commit it, answer whoever is done."""
+        plan, end_s = flight.plan, flight.end_s
+        self._log.step(plan, flight.start_s, end_s, flight.host_s, extrapolated=flight.extrapolated)
+        for request in self.scheduler.commit(plan, sample(plan)):
+            self._log.finished(request)
+            self._answer(self._live.pop(request))
 
     def _answer(self, request: Request) -> None:
         """The client reads the answer's end a little later."""
@@ -128,7 +152,7 @@ class Replica:
 
     def _check_progress(self, plan: StepPlan) -> None:
         """Name who is stuck instead of going round for ever."""
-        if not plan.requests and not plan.preempted:
+        if not plan.requests and not plan.preempted and not self._in_flight:
             head = self.scheduler.waiting.peek()
             raise NoProgress(
                 f"request {head.request_id} can never be scheduled: {head.num_tokens} tokens,"

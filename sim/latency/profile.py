@@ -100,9 +100,6 @@ class Profile:
     law: FusedLaw
     domain: Domain
     client: ClientTerms
-    admission_lag_steps: int
-    """Steps that a request waits on top of the one that runs when it arrives: 1 where the measured server schedules
-    one step ahead (async scheduling), else 0."""
     server: Mapping[str, object]
     """vLLM flags (underscores) that it was measured under: defaults for a simulation."""
     kv_bytes_per_token: int
@@ -147,7 +144,6 @@ class Profile:
             law=_law(top),
             domain=Domain(**{axis.name: domain.range(axis.name) for axis in fields(Domain)}),
             client=ClientTerms(client.number("request_s"), client.number("response_s")),
-            admission_lag_steps=top.integer("admission_lag_steps"),
             server=_server(top.object("server")),
             kv_bytes_per_token=top.integer("kv_bytes_per_token", least=1),
             device_memory_bytes=top.integer("device_memory_bytes", least=1),

@@ -171,11 +171,9 @@ class RunLog:
 
     def _open_started(self, plan: StepPlan, step: int) -> None:
         """Requests that get a token again, or their first one, in this step."""
-        everybody = len(plan.requests) == plan.num_running
-        scheduled = () if everybody else set(map(id, plan.requests))
-        for request in list(self._idle):
-            if request.is_prefill_chunk or not (everybody or id(request) in scheduled):
-                continue
+        partial = {id(plan.requests[position]) for position in plan.partial}
+        scheduled = set(map(id, plan.requests))
+        for request in [r for r in self._idle if id(r) in scheduled and id(r) not in partial]:
             del self._idle[request]
             self._open[request] = step
             if request not in self._closed:

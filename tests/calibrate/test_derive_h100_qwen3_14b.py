@@ -30,7 +30,7 @@ def test_profile_of_a_fit(tmp_path: Path) -> None:
     again = Profile.load(tmp_path / "p.json")
     assert again.law.token_s == pytest.approx(shipped.law.token_s, rel=1e-3)
     assert again.law.context_s == pytest.approx(shipped.law.context_s, rel=1e-3)
-    for name in ("name", "model", "gpu", "dtype", "engine_version", "server", "admission_lag_steps", "client"):
+    for name in ("name", "model", "gpu", "dtype", "engine_version", "server", "client"):
         assert getattr(again, name) == getattr(shipped, name), name
     assert again.domain.num_tokens == (0, samples.num_tokens.max())
     assert again.provenance["implied"].keys() == shipped.provenance["implied"].keys()

@@ -40,12 +40,29 @@ def test_a_request_that_comes_during_a_step_joins_the_next(constant_profile):
     assert result.requests["scheduled_s"].tolist() == pytest.approx([0.0, 0.2])
 
 
-def test_with_a_lag_it_joins_one_step_later_but_an_idle_server_takes_it_at_once(constant_profile):
-    """A server that schedules one step ahead: whoever comes during step k joins step k + 2."""
+def test_async_it_joins_one_step_later_but_an_idle_server_takes_it_at_once(constant_profile):
+    """Scheduling goes one step ahead: whoever comes during step k joins step k + 2."""
     requests = [Request("a", 0.0, 10, 5), Request("b", 0.15, 10, 5), Request("c", 9.0, 10, 1), Request("d", 9.0, 10, 1)]
-    profile = dataclasses.replace(constant_profile(0.1), admission_lag_steps=1)
-    result = simulate(requests, config(), profile)
+    result = simulate(requests, config(async_scheduling=True), constant_profile(0.1))
     assert result.requests["scheduled_s"].tolist() == pytest.approx([0.0, 0.3, 9.0, 9.0])
+    assert result.requests["finish_s"].tolist() == pytest.approx([0.5, 0.8, 9.1, 9.1])
+
+
+def test_async_hides_the_host_behind_the_device_and_sync_does_not(constant_profile):
+    """The first step of a busy period shows its host time; after that only the longer of the two counts."""
+    profile = constant_profile(0.1)
+    profile = dataclasses.replace(profile, law=dataclasses.replace(profile.law, host_step_s=0.03))
+    ends = {
+        asynchronous: simulate([Request("a", 0.0, 10, 20)], config(async_scheduling=asynchronous), profile).requests[
+            "finish_s"
+        ][0]
+        for asynchronous in (False, True)
+    }
+    assert ends[False] == pytest.approx(20 * 0.13)
+    assert ends[True] == pytest.approx(0.03 + 20 * 0.1)
+    slow_host = dataclasses.replace(profile, law=dataclasses.replace(profile.law, host_step_s=0.25))
+    result = simulate([Request("a", 0.0, 10, 20)], config(async_scheduling=True), slow_host)
+    assert np.median(result.itls.row(0)) == pytest.approx(0.25)
 
 
 def test_a_cap_in_flight_sends_the_next_when_an_answer_has_been_read(constant_profile):

@@ -191,7 +191,6 @@ REQUIRED = [
     ("domain",),
     ("domain", "decode_context"),
     ("client", "request_s"),
-    ("admission_lag_steps",),
     ("server",),
     ("kv_bytes_per_token",),
     ("device_memory_bytes",),

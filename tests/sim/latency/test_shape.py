@@ -13,6 +13,7 @@ def plan(scheduled: list[int], computed: list[int], partial: list[int] | None = 
         num_computed_tokens=computed,
         chunks=[i for i, n in enumerate(scheduled) if n > 1],
         partial=partial or [],
+        num_drafts={},
         admitted=[],
         preempted=[],
         total_num_scheduled_tokens=sum(scheduled),
