@@ -269,16 +269,17 @@ _FEW = 1000
 
 
 def thinned(samples: Samples, most: int) -> Samples:
-    """At most so many rows of each regime, drawn without favour; the same ones every time."""
+    """At most so many rows of each regime."""
+    rows = thinned_rows(samples, most)
+    return samples if rows.size == len(samples) else samples.where(rows)
+
+
+def thinned_rows(samples: Samples, most: int) -> NDArray[np.intp]:
+    """Positions of at most so many rows of each regime, drawn without favour; the same ones every time."""
     _, regime = np.unique(samples.regime, return_inverse=True)
-    if np.bincount(regime).max() <= most:
-        return samples
     order = np.random.default_rng(0).permutation(len(samples))
-    rank = np.empty(len(samples), dtype=int)
-    for number in range(regime.max() + 1):
-        own = order[regime[order] == number]
-        rank[own] = np.arange(own.size)
-    return samples.where(rank < most)
+    kept = [order[regime[order] == number][:most] for number in range(int(regime.max()) + 1)]
+    return np.sort(np.concatenate(kept))
 
 
 def _weights(samples: Samples) -> Column:

@@ -222,7 +222,7 @@ class Samples:
         whole: list[dict[str, Any]] = [{n: int(v) if n in _WHOLE else v for n, v in row.items()} for row in rows]
         return [TimedStep(**row) for row in whole]
 
-    def where(self, mask: NDArray[np.bool_]) -> Samples:
+    def where(self, mask: NDArray[np.bool_] | NDArray[np.intp]) -> Samples:
         """The rows that a mask (or an array of positions) names."""
         return replace(self, **{name: getattr(self, name)[mask] for name in COLUMNS})
 

@@ -66,3 +66,15 @@ def working(title: str) -> Iterator[None]:
         return
     with console.status(title):
         yield
+
+
+@contextmanager
+def counting(title: str, unit: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+    """Yields what to call whenever one more `unit` is done, of `total` where that is known."""
+    of = "" if total is None else f"/{total:,}"
+    count = TextColumn(f"{{task.completed:,.0f}}{of} {unit}")
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), count, TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda: progress.advance(task)

@@ -1,0 +1,68 @@
+"""`elpase profiles`: the latency profiles that ship, where they hold and how far to trust them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from sim.latency.profile import DEFAULT_PROFILE, Profile, profile_names
+
+
+@click.command(short_help="The latency profiles that ship: device, engine, domain, held-out error.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per profile, in a list.")
+def command(as_json: bool) -> None:
+    """List the profiles that ship with elpase. `--profile` of the other verbs takes their names, or a file.
+
+    Held-out errors are of steps that the law was not fitted to (medians); a profile without them tells its fit's own.
+    """
+    told = [describe(Profile.load(name)) for name in profile_names()]
+    if as_json:
+        click.echo(json.dumps(told, indent=2))
+        return
+    table = Table()
+    for column in ("profile", "model", "device", "engine"):
+        table.add_column(column, overflow="fold")
+    for column in ("tokens", "sequences", "decode context", "error"):
+        table.add_column(column, justify="right", overflow="fold")
+    for row in told:
+        table.add_row(*_cells(row))
+    Console().print(table)
+    click.echo(f"Default: {DEFAULT_PROFILE}. Error: median of held-out steps; *: of the fit's own steps.")
+
+
+def describe(profile: Profile) -> dict[str, Any]:
+    """What the verb tells of a profile. Errors are fractions; `held_out_error` is None where nothing was held out."""
+    domain = profile.domain
+    axes = ("num_tokens", "num_seqs", "decode_context", "chunk_pairs")
+    fit_errors = {regime: size.get("median_abs") for regime, size in profile.residuals.items()}
+    return {
+        "name": profile.name,
+        "model": profile.model,
+        "gpu": profile.gpu,
+        "tensor_parallel_size": profile.tensor_parallel_size,
+        "dtype": profile.dtype,
+        "engine": profile.engine,
+        "engine_version": profile.engine_version,
+        "domain": {axis: list(getattr(domain, axis)) for axis in axes},
+        "held_out_error": profile.held_out.get("median_abs"),
+        "held_out": dict(profile.held_out),
+        "fit_errors": fit_errors,
+        "date": profile.provenance.get("date"),
+    }
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    gpus = row["gpu"] if row["tensor_parallel_size"] == 1 else f"{row['tensor_parallel_size']} x {row['gpu']}"
+    ends = [row["domain"][axis] for axis in ("num_tokens", "num_seqs", "decode_context")]
+    known = [size for size in row["fit_errors"].values() if isinstance(size, float)]
+    error = "-"
+    if row["held_out_error"] is not None:
+        error = f"{row['held_out_error']:.1%}"
+    elif known:
+        error = f"{max(known):.1%}*"
+    domain = [f"{low:,.0f} - {high:,.0f}" for low, high in ends]
+    return [row["name"], row["model"], gpus, f"{row['engine']} {row['engine_version']}", *domain, error]
