@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from contextlib import contextmanager, nullcontext
@@ -160,6 +161,9 @@ def _show(summary: Mapping[str, object]) -> None:
 
 
 def _write(result: Result, summary: Mapping[str, object], folder: Path, *, timeline: bool) -> None:
+    # Where matplotlib may keep its list of fonts is no news of this run.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+
     from sim.report.plots import plot_latency, plot_timeseries
     from sim.report.summary import write_json
     from sim.report.tables import write_frames

@@ -139,7 +139,7 @@ def test_flags_without_effect_are_told(capsys: pytest.CaptureFixture[str]) -> No
             "--trace contradicts --input-len",
         ),
         (["--model", "qwen3-14b", "--gpu", "h100", "--swap-space", "4"], "--swap-space: gone since vLLM 0.18: "),
-        (["--model", "qwen3-14b", "--gpu", "h100", "--async-scheduling"], "--async-scheduling: not built yet: "),
+        (["--model", "qwen3-14b", "--gpu", "h100", "--stream-interval", "4"], "--stream-interval: not built yet: "),
     ],
 )
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], args: list[str], told: str) -> None:

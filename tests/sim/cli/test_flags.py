@@ -100,5 +100,5 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.index("--out") < shown.index("vLLM: Scheduler:") < shown.index("vLLM: KV cache:")
     assert "Share of the GPU that vLLM takes. Default: 0.92." in shown
-    assert "vLLM's own default where it can" in shown
+    assert "Longest prompt plus output. Default: the model's own." in shown
     assert "swap-space" not in shown

@@ -1,0 +1,137 @@
+"""Ctrl-C: what has finished is written whole and marked partial; a second one leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import sim.cli.replay
+import sim.report.tables
+
+ELPASE = str(Path(sys.executable).with_name("elpase"))
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_as_usual():
+    """As a terminal leaves it: pytest-xdist's workers ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def ctrl_c_by_default() -> None:
+    """A child would inherit that Ctrl-C is ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture
+def ctrl_c_after(monkeypatch):
+    """Press Ctrl-C when so many requests are done."""
+
+    def arrange(count: int) -> None:
+        @contextmanager
+        def bar(_title, _total):
+            def update(_simulated_s, done):
+                if done == count:
+                    ctrl_c()
+
+            yield update
+
+        monkeypatch.setattr(sim.cli.replay, "progress_bar", bar)
+
+    return arrange
+
+
+def replay(elpase, out: Path):
+    return elpase("replay", "random", "--num-prompts", 50, "--request-rate", 10, "--out", out)
+
+
+def test_what_has_finished_is_there_and_marked_partial(elpase, tmp_path, ctrl_c_after, no_pictures) -> None:
+    ctrl_c_after(7)
+    done = replay(elpase, tmp_path / "out")
+    assert done.code == 130
+    assert done.err.startswith("elpase: interrupted: what has finished is kept, marked partial")
+    assert "Cut short, unfinished requests:" in done.out
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    assert result["completed"] == 7
+    assert result["sim"]["partial"] is True
+    requests = pd.read_parquet(tmp_path / "out/requests.parquet")
+    assert (requests["status"] == "finished").sum() == 7
+    assert result["sim"]["unfinished"] == len(requests) - 7 > 0
+
+
+def test_a_run_that_finished_is_not_partial(elpase, tmp_path, no_pictures) -> None:
+    assert replay(elpase, tmp_path / "out").code == 0
+    assert json.loads((tmp_path / "out/result.json").read_text())["sim"]["partial"] is False
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_one_while_writing_leaves_nothing(elpase, tmp_path, ctrl_c_after, monkeypatch) -> None:
+    ctrl_c_after(7)
+    monkeypatch.setattr(sim.report.tables, "write_frames", lambda _frames, _folder: ctrl_c())
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/result.json").write_text("of an earlier run")
+    done = replay(elpase, tmp_path / "out")
+    assert (done.code, done.out) == (130, "")
+    assert done.err.splitlines()[-1] == "elpase: interrupted"
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "result.json"]
+    assert (tmp_path / "out/result.json").read_text() == "of an earlier run"
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_one_while_the_files_move_into_place_waits_until_all_have(
+    exists, elpase, tmp_path, monkeypatch, no_pictures
+) -> None:
+    """Half of an old and half of a new run would be worse than either."""
+    for name in ("rename", "replace"):
+        before = getattr(Path, name)
+
+        def move(self, target, before=before):
+            ctrl_c()
+            return before(self, target)
+
+        monkeypatch.setattr(Path, name, move)
+    out = tmp_path / "out"
+    if exists:
+        out.mkdir()
+    assert replay(elpase, out).code == 130
+    assert sorted(path.name for path in out.iterdir()) == ["requests.parquet", "result.json", "steps.parquet"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_real_thing(tmp_path) -> None:
+    """From outside, at any moment of a long run."""
+    out = tmp_path / "out"
+    command = [ELPASE, "replay", "azure-conv", "--out", out]
+    running = subprocess.Popen(  # noqa: PLW1509  # no other thread runs here
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=ctrl_c_by_default,
+    )
+    while not list(tmp_path.iterdir()):  # the folder aside: the run begins
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.05)
+    time.sleep(1.5)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=120)
+    assert running.returncode == 130, err
+    assert err.splitlines()[0].startswith("elpase: interrupted: what has finished is kept")
+    result = json.loads((out / "result.json").read_text())
+    assert result["sim"]["partial"] is True
+    assert 0 < len(result["ttfts"]) < 19366
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
