@@ -35,15 +35,27 @@ class AsyncScheduler(Scheduler):
         return super()._num_new_tokens(request, step)
 
     def _after_schedule(self, step: StepInMaking) -> None:
-        """Hold places for what the step will sample, and for the drafts after that."""
-        num_drafts, drafts = self.config.num_speculative_tokens, step.drafts
-        for request in step.requests:
-            if not request.is_prefill_chunk:
-                request.num_output_placeholders += 1 + drafts.get(request, 0)
-                request.num_draft_tokens = num_drafts
+        """The drafter will propose as many as it may: they are placeholders, too, until the step after verifies them."""
+        num_drafts = self.config.num_speculative_tokens
+        if num_drafts:
+            for request in step.requests:
+                if not request.is_prefill_chunk:
+                    request.num_draft_tokens = num_drafts
 
     def _process_single_tokens(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
-        return self._process_outputs(plan, outcome)
+        finished: list[Request] = []
+        for request, sampled in zip(plan.requests, outcome.num_sampled, strict=True):
+            if not sampled or request.is_finished:
+                continue
+            request.num_tokens += 1
+            if request.status is Status.RUNNING:
+                request.num_output_placeholders -= 1
+                if request.num_computed_tokens - request.num_output_placeholders >= request.hash_at:
+                    self._cache_output(request)
+            if request.num_tokens >= request.final_num_tokens:
+                self._finish(request)
+                finished.append(request)
+        return finished
 
     def _reject_drafts(self, request: Request, rejected: int) -> None:
         if request.status is Status.RUNNING:
@@ -54,5 +66,8 @@ class AsyncScheduler(Scheduler):
         super()._append_tokens(request, n)
         if request.status is Status.RUNNING:
             request.num_output_placeholders -= n
-            # Blocks that were not hashed when they were given, as their tokens were not known yet.
-            self.kv_cache_manager.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)
+            self._cache_output(request)
+
+    def _cache_output(self, request: Request) -> None:
+        """Hash the blocks that were not when they were given, as their tokens were not known yet."""
+        self.kv_cache_manager.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)

@@ -124,8 +124,7 @@ class KVCacheManager:
 
     def _set_quiet(self, request: Request) -> None:
         """Until when nothing but the context of a decode changes: no block to take or to hash, no end in sight."""
+        request.hash_at = (request.num_cached_blocks + 1) * self._block_size
         if self._ever_quiet:
             quiet = min(len(request.blocks) * self._block_size, request.final_num_tokens - 1)
-            if self._enable_caching:
-                quiet = min(quiet, (request.num_cached_blocks + 1) * self._block_size - 1)
-            request.quiet_tokens = quiet
+            request.quiet_tokens = min(quiet, request.hash_at - 1) if self._enable_caching else quiet

@@ -52,6 +52,8 @@ class Request:
     """Leading blocks that carry a hash."""
     quiet_tokens: int = 0
     """Up to this many computed tokens no block has to be allocated or hashed."""
+    hash_at: int = 0
+    """Known computed tokens at which its next block is full and can be hashed."""
     num_preemptions: int = 0
     num_recomputed_tokens: int = 0
     """Computed tokens thrown away by preemption, less what the prefix cache gave back."""

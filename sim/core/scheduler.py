@@ -60,7 +60,11 @@ class Scheduler:
         """Decide the next step. Sync: its plan must be answered by `commit` before the next call."""
         config = self.config
         step = StepInMaking(
-            config.token_budget, config.max_num_batched_tokens, self._long_prefill_threshold(), config.num_draft_slots
+            token_budget=config.token_budget,
+            input_budget=config.max_num_batched_tokens,
+            threshold=self._long_prefill_threshold(),
+            num_draft_slots=config.num_draft_slots,
+            num_placeholders=int(config.async_scheduling),
         )
         self._schedule_running(step)
         if step.preempted:

@@ -21,6 +21,8 @@ class StepInMaking:
     threshold: int
     """Cap on each request's tokens; at least the budget where there is none."""
     num_draft_slots: int
+    num_placeholders: int
+    """1 where a step is decided before the output of the last is back: each sampled token counts as known; else 0."""
     requests: list[Request] = field(default_factory=list)
     num_scheduled_tokens: list[int] = field(default_factory=list)
     num_computed_tokens: list[int] = field(default_factory=list)
@@ -48,6 +50,8 @@ class StepInMaking:
         request.is_prefill_chunk = computed + n < request.num_tokens + request.num_output_placeholders
         if request.is_prefill_chunk:
             self.partial.append(len(self.requests))
+        elif self.num_placeholders:
+            request.num_output_placeholders += 1 + self.drafts.get(request, 0)
         self.requests.append(request)
         self.num_scheduled_tokens.append(n)
         self.num_computed_tokens.append(computed)
@@ -61,6 +65,7 @@ class StepInMaking:
         """
         add_request, add_tokens = self.requests.append, self.num_scheduled_tokens.append
         add_computed = self.num_computed_tokens.append
+        placeholders = self.num_placeholders
         end = min(len(running), index + self.token_budget)
         for at in range(index, end):
             request = running[at]
@@ -70,6 +75,7 @@ class StepInMaking:
                 end = at
                 break
             request.num_computed_tokens = known
+            request.num_output_placeholders += placeholders
             request.is_prefill_chunk = False
             add_request(request)
             add_tokens(1)
