@@ -116,12 +116,12 @@ def test_the_real_thing(tmp_path) -> None:
     """From outside, at any moment of a long run."""
     out = tmp_path / "out"
     command = [ELPASE, "replay", "azure-conv", "--out", out]
-    running = subprocess.Popen(  # noqa: PLW1509  # no other thread runs here
+    running = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=ctrl_c_by_default,
+        preexec_fn=ctrl_c_by_default,  # noqa: PLW1509  # no other thread runs here
     )
     while not list(tmp_path.iterdir()):  # the folder aside: the run begins
         assert running.poll() is None, running.communicate()
