@@ -251,3 +251,13 @@ def test_the_first_requests_come_before_the_file_is_read(tmp_path):
     assert len(list(read_trace(path, limit=10))) == 10
     with pytest.raises(TraceError):
         list(read_trace(path))
+
+
+def test_whole_numbers_may_be_written_as_floats(tmp_path):
+    """As pandas writes a column of integers that has had gaps."""
+    (tmp_path / "t.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,1e3,5.0\n")
+    (tmp_path / "t.jsonl").write_text('{"arrival_s": 0, "prompt_tokens": 1e3, "output_tokens": 5.0}\n')
+    for name in ("t.csv", "t.jsonl"):
+        (request,) = read_trace(tmp_path / name)
+        assert (request.prompt_tokens, request.output_tokens) == (1000, 5)
+        assert isinstance(request.prompt_tokens, int)

@@ -143,6 +143,11 @@ class TestRuns:
         assert (done.code, done.err) == (0, "")
         assert f"{'Successful requests:':<40} 2 " in done.out
 
+    def test_years_between_two_requests_cost_nothing(self, result_of, trace) -> None:
+        result = result_of(trace("0,10,2\n900000000,10,2\n"))
+        assert (result["max_concurrent_requests"], result["max_output_tokens_per_s"]) == (1, 2.0)
+        assert result["duration"] == pytest.approx(9e8)
+
     def test_skipped_rows_are_told_with_their_number(self, elpase, trace) -> None:
         done = elpase("replay", trace("0,10,0\n0,0,2\n1,0,2\n1,50000,2\n2,5,2\n"))
         assert done.code == 0
