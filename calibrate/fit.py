@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _OUTLIER = 0.05
 """Relative error from which a sample's pull stops growing."""
 
-OPTIONAL = ("tile_waste", "elementwise_s", "eager_s")
+OPTIONAL = ("tile_waste", "elementwise_s", "eager_s", "eager_row_s")
 """Coefficients that a law can do without: worth having where they foretell steps that they were not fitted to."""
 
 _PRIOR = {"batch_slowdown": (0.02, 0.05), "sharpness": (3.0, 3.0), "tile_waste": (0.3, 0.3)}
@@ -64,11 +64,13 @@ def fit(
     fixed: Mapping[str, float] | None = None,
     terms: Sequence[str] = ("tile_waste",),
     graphs: Graphs = NO_GRAPHS,
+    near: Mapping[str, float] | None = None,
 ) -> Fit:
     """Fit all coefficients but those `fixed`, of the optional ones only `terms`; see `Fit`.
 
     Coefficients that no sample can tell (`pair_s` without prompts) are 0. `graphs` go into the law as they are: what
-    the samples computed stands in their `padded_tokens`. Raises InputError when there are fewer different shapes than
+    the samples computed stands in their `padded_tokens`. `near`: values of a fit to much the same samples, from which
+    one search starts instead of three from afar. Raises InputError when there are fewer different shapes than
     coefficients.
     """
     host, host_spread = fit_host(samples)
@@ -80,7 +82,7 @@ def fit(
     names += [_CLOCK + state for state in states if state != SUSTAINED and len(states) > 1]
     names += [CONTEXT_OF + source for source in latent_sources(samples)]
     _require_shapes(samples, len(names))
-    found = _minimize(samples, names, given)
+    found = _minimize(samples, names, given, near)
     values = found.named(found.x)
     errors = found.errors(found.x)
     spread = dict(zip(names, found.spread().tolist(), strict=True))
@@ -144,7 +146,7 @@ class _Columns:
             ratio = values.get(_CLOCK + state, 1.0)
             clocked = replace(law, token_s=law.token_s / ratio, pair_s=law.pair_s / ratio)
             if state == KERNELS:  # no sampler, no norms, nothing between the kernels
-                clocked = replace(clocked, step_s=0.0, eager_s=0.0)
+                clocked = replace(clocked, step_s=0.0, eager_s=0.0, eager_row_s=0.0)
             seconds[own] = clocked.device_s(*(column[own] for column in (tokens, seqs, context, mixed, pairs, eager)))
         return seconds[self.step_of]
 
@@ -165,6 +167,7 @@ def _untold(samples: Samples) -> list[str]:
         "pair_s": (filled.chunk_pairs > 0).any(),
         "tile_waste": (filled.padded_tokens > 128).any(),
         "eager_s": eager.any() and not eager.all(),
+        "eager_row_s": (eager & (filled.num_decodes > 0)).any() and not eager.all(),
     }
     if not latent_sources(samples) and np.isnan(samples.decode_context).any():
         told["context_s"] = told["mixed_context_s"] = np.False_
@@ -247,7 +250,9 @@ _FLAT = 5e-3
 """A direction with less of the steepest one's curvature (as a square root) cannot be told from noise."""
 
 
-def _minimize(samples: Samples, names: list[str], given: Mapping[str, float]) -> _Search:
+def _minimize(
+    samples: Samples, names: list[str], given: Mapping[str, float], near: Mapping[str, float] | None
+) -> _Search:
     """The best of three searches, from a soft, a usual and a hard roofline: one alone can end in a side valley.
 
     They run on a part of each regime; only the best one goes on with all samples.
@@ -258,6 +263,8 @@ def _minimize(samples: Samples, names: list[str], given: Mapping[str, float]) ->
     def search(part: Samples, x: Column) -> _Search:
         return _Search(_Columns.of(part), part.seconds, names, given, scale, _weights(part), x)
 
+    if near is not None:
+        return search(samples, np.array([near.get(name, start[name]) for name in names]) / scale).solved()
     few = thinned(samples, _FEW)
     is_sharpness = np.array([name == "sharpness" for name in names])
     starts = [np.where(is_sharpness, p / scale, 1.0) for p in ((2.0, 4.0, 8.0) if is_sharpness.any() else (1.0,))]
@@ -296,6 +303,7 @@ def _start(samples: Samples, names: Sequence[str]) -> dict[str, float]:
     columns = {
         "step_s": np.ones(len(samples)), "row_s": seqs, "token_s": tokens, "context_s": context,
         "mixed_context_s": mixed, "pair_s": pairs, "eager_s": eager, "elementwise_s": tokens,
+        "eager_row_s": eager * seqs,
     }  # fmt: skip
     weights = np.sqrt(_weights(samples))
     linear = ("step_s", "token_s", "context_s", "pair_s")

@@ -38,6 +38,7 @@ _MEANINGS = {
     "tile_waste": "share of the last, partly filled tile of 128 tokens that is paid for",
     "elementwise_s": "per token beside the GEMMs: norms, activations, all-reduces",
     "eager_s": "once per step that is not one whole CUDA graph",
+    "eager_row_s": "per sequence on top in such a step",
     "host_step_s": "once per step on the host, which the GPU waits for unless scheduling is asynchronous",
     "host_row_s": "per sequence on the host",
 }

@@ -85,5 +85,7 @@ class Client:
             yield self._slot_freed
         self._free_slots -= 1
         self._log.sent(row, self._env.now)
+        terms = self._terms
+        delay_s = terms.request_s + terms.request_token_s * request.prompt_tokens
         # No process per request: a timeout with a callback is an event, a process would be three.
-        self._env.timeout(self._terms.request_s).callbacks.append(lambda _: self._submit(row, request))
+        self._env.timeout(delay_s).callbacks.append(lambda _: self._submit(row, request))

@@ -67,6 +67,8 @@ class FusedLaw:
     """Per token beside the GEMMs, whatever bounds those: norms, activations, all-reduces between GPUs."""
     eager_s: float = 0.0
     """Once per step that does not run as one whole graph: its kernels are launched one by one, or piece by piece."""
+    eager_row_s: float = 0.0
+    """Per sequence on top in such a step: an attention kernel made for prompts gives every decode row a tile."""
     host_step_s: float = 0.0
     """Host time per step that the GPU waits for (0 where it was measured under async scheduling)."""
     host_row_s: float = 0.0
@@ -114,7 +116,7 @@ class FusedLaw:
         compute = self.token_s * (padded_tokens + self.tile_waste * (-padded_tokens % TILE_TOKENS))
         fused: Number = (weights**p + compute**p) ** (1.0 / p)
         attention = self.context_s * decode_context + self.mixed_context_s * mixed_context + self.pair_s * chunk_pairs
-        rows = self.row_s * num_seqs + self.elementwise_s * padded_tokens
+        rows = (self.row_s + self.eager_row_s * eager) * num_seqs + self.elementwise_s * padded_tokens
         return self.step_s + self.eager_s * eager + rows + fused + attention
 
 
@@ -134,6 +136,7 @@ UNITS = {
     "tile_waste": "1",
     "elementwise_s": "s / token",
     "eager_s": "s",
+    "eager_row_s": "s / sequence",
     "host_step_s": "s",
     "host_row_s": "s / sequence",
 }

@@ -44,6 +44,8 @@ class ClientTerms:
     """From the client's send to the engine's queue: HTTP, tokenizer."""
     response_s: float = 0.0
     """From a step's end until the client sees its token: detokenizer, HTTP."""
+    request_token_s: float = 0.0
+    """On top of request_s, for every token of the prompt: the tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ class Profile:
             engine_version=top.text("engine_version"),
             law=_law(top),
             domain=Domain(**{axis.name: domain.range(axis.name) for axis in fields(Domain)}),
-            client=ClientTerms(client.number("request_s"), client.number("response_s")),
+            client=_client(client),
             server=_server(top.object("server")),
             kv_bytes_per_token=top.integer("kv_bytes_per_token", least=1),
             device_memory_bytes=top.integer("device_memory_bytes", least=1),
@@ -201,6 +203,11 @@ def _law(top: Fields) -> FusedLaw:
     named = [name for name in UNITS if name in table.table or name not in optional]
     values = {name: _coefficient(table.object(name), UNITS[name], name) for name in named}
     return FusedLaw(**values, graphs=_graphs(law.object("graphs")) if "graphs" in law.table else NO_GRAPHS)
+
+
+def _client(table: Fields) -> ClientTerms:
+    token_s = table.number("request_token_s") if "request_token_s" in table.table else 0.0
+    return ClientTerms(table.number("request_s"), table.number("response_s"), token_s)
 
 
 def _graphs(table: Fields) -> Graphs:
