@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from calibrate.cli import RecordedCommand, command_line
 from calibrate.cross_validate import FOLDS
 from calibrate.fit import OPTIONAL
 from calibrate.make_profile import Target, calibrate, padded
@@ -70,7 +69,7 @@ def _server(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...])
     return server
 
 
-@click.command(short_help="Fit a latency profile to samples; cross-validate; report.")
+@click.command(cls=RecordedCommand, short_help="Fit a latency profile to samples; cross-validate; report.")
 @click.argument("samples", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The profile, a JSON file.")
 @click.option(
@@ -134,7 +133,7 @@ def command(
         gpu=gpu,
         client=ClientTerms(request_s=request_s),
         server=server,
-        command=_command(),
+        command=command_line(),
     )
     _require_place(out)
     table = _prepared(read_all(samples), mean_context, graphs)
@@ -162,12 +161,6 @@ def _prepared(samples: Samples, mean_context: float | None, graphs: Graphs | Non
     if mean_context is not None:
         samples = with_mean_context(samples, mean_context)
     return samples if graphs is None else padded(samples, graphs)
-
-
-def _command() -> str:
-    """The command without the folders of this machine."""
-    words = [word if not Path(word).is_absolute() else Path(word).name for word in sys.argv[1:]]
-    return shlex.join(["elpase", *words])
 
 
 def _tell(made: Calibration, out: Path) -> None:

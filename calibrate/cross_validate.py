@@ -92,10 +92,11 @@ def cross_validate(
     folds = min(folds, num_blocks)
     fold = fold_of_blocks(samples, blocks, folds)[blocks]
     errors = np.full(len(samples), np.nan)
+    near = fit(thinned(samples, _MOST_ROWS), fixed=fixed, terms=terms).values if folds > 1 else None
     for number in range(folds if folds > 1 else 0):
         own = fold == number
         try:
-            law = fit(thinned(samples.where(~own), _MOST_ROWS), fixed=fixed, terms=terms)
+            law = fit(thinned(samples.where(~own), _MOST_ROWS), fixed=fixed, terms=terms, near=near)
         except InputError:  # too few shapes are left: these rows stay without a prediction
             continue
         finally:

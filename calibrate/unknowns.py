@@ -61,7 +61,8 @@ def statements(samples: Samples) -> dict[str, str]:
                 "Their mean per decode row was fitted as one number per source; other samples fix what context costs"
                 if latent_sources(samples)
                 else "context_s and mixed_context_s cannot be found and are 0: row_s holds the KV reads of the mean"
-                " context of these steps, and longer or shorter contexts are priced the same"
+                " context of these steps, longer or shorter contexts are priced the same, and so are decodes beside"
+                " chunks"
             )
         )
     pairs = np.isnan(samples.chunk_pairs)

@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calibrate.fit import Fit, fit
+from calibrate.fit import OPTIONAL, Fit, fit, predict
+from calibrate.make_profile import padded
 from calibrate.samples import KERNELS, LONE, SUSTAINED, Column, Samples, TimedStep
+from calibrate.unknowns import statements, with_mean_context
 from sim.errors import InputError
-from sim.latency import FusedLaw
+from sim.latency import FusedLaw, Graphs, capture_sizes
 from sim.latency.model import UNITS
 
 TRUE = FusedLaw(
@@ -27,10 +29,10 @@ TRUE = FusedLaw(
 )
 
 
-def steps(law: FusedLaw, rng: np.random.Generator, *, noise: float, state: str = SUSTAINED) -> Samples:
+def steps(law: FusedLaw, rng: np.random.Generator, *, noise: float, state: str = SUSTAINED, n: int = 400) -> Samples:
     """Decodes, prompts, and both together, as a server would meet them."""
     rows = []
-    for _ in range(400):
+    for _ in range(n):
         decodes = 0 if rng.random() < 0.2 else int(2 ** rng.uniform(0, 9))
         chunks = int(rng.integers(1, 5)) if decodes == 0 or rng.random() < 0.5 else 0
         chunk, before = int(2 ** rng.uniform(5, 12)), int(rng.choice([0, 0, 4000]))
@@ -42,7 +44,7 @@ def steps(law: FusedLaw, rng: np.random.Generator, *, noise: float, state: str =
 
 def seconds(law: FusedLaw, made: Samples) -> Column:
     columns = made.padded_tokens, made.num_seqs, made.decode_context, made.mixed_context, made.chunk_pairs
-    return law.device_s(*columns)
+    return law.device_s(*columns, (made.graph != "full").astype(float))
 
 
 def assert_found(found: Fit, rel: float) -> None:
@@ -82,9 +84,9 @@ def test_clocks_of_other_states_are_told_apart() -> None:
     lone = replace(TRUE, token_s=TRUE.token_s / 1.06, pair_s=TRUE.pair_s / 1.06)
     alone = replace(TRUE, token_s=TRUE.token_s / 1.15, pair_s=TRUE.pair_s / 1.15, step_s=0.0)
     parts = [
-        steps(TRUE, rng, noise=0.0),
-        steps(lone, rng, noise=0.0, state=LONE),
-        steps(alone, rng, noise=0.0, state=KERNELS),
+        steps(TRUE, rng, noise=0.0, n=150),
+        steps(lone, rng, noise=0.0, state=LONE, n=100),
+        steps(alone, rng, noise=0.0, state=KERNELS, n=100),
     ]
     found = fit(Samples.concat(parts))
     assert_found(found, rel=2e-3)
@@ -115,3 +117,134 @@ def test_every_regime_weighs_the_same() -> None:
     many = Samples.of_steps([TimedStep.of([(900, 0)], [], 0.04)] * 98)
     weights = Samples.concat([few, many]).balanced_weights()
     assert weights[:2].sum() == pytest.approx(weights[2:].sum()) == pytest.approx(1.0)
+
+
+# Graphs
+
+GRAPHED = replace(TRUE, eager_s=2e-3, eager_row_s=5e-6, elementwise_s=4e-6, graphs=Graphs(capture_sizes(8192, 512)))
+
+
+def graphed(rng: np.random.Generator, *, noise: float) -> Samples:
+    """Decodes as graphs, some with a little and some with a lot of padding; chunks without; a few decodes too many."""
+    made = padded(steps(GRAPHED, rng, noise=0.0), GRAPHED.graphs)
+    return replace(made, seconds=seconds(GRAPHED, made) * np.exp(rng.normal(0, noise, len(made))))
+
+
+def test_the_staircase_and_what_a_step_without_graph_costs() -> None:
+    samples = graphed(np.random.default_rng(6), noise=0.0)
+    assert ((samples.padded_tokens > samples.num_tokens) & (samples.graph == "full")).sum() > 20
+    found = fit(samples, terms=OPTIONAL, graphs=GRAPHED.graphs)
+    for name in UNITS:
+        assert getattr(found.law, name) == pytest.approx(getattr(GRAPHED, name), rel=5e-3, abs=1e-12), name
+    assert found.law.graphs == GRAPHED.graphs
+
+
+def test_a_fit_that_knows_no_graphs_is_worse() -> None:
+    """The staircase is in the samples: a straight line through it errs."""
+    samples = graphed(np.random.default_rng(7), noise=0.0)
+    blind = replace(samples, padded_tokens=samples.num_tokens)
+    decode = samples.chunk_tokens == 0
+    error = np.abs(predict(blind, fit(blind, terms=OPTIONAL).values) / samples.seconds - 1)[decode]
+    aware = np.abs(predict(samples, fit(samples, terms=OPTIONAL).values) / samples.seconds - 1)[decode]
+    assert np.quantile(aware, 0.9) < 1e-3 < np.quantile(error, 0.9)
+
+
+# The host
+
+
+def test_the_host_is_told_apart() -> None:
+    """1.5 ms per step and 20 us per sequence, with a scatter of 20 % and pauses ten times as long."""
+    rng = np.random.default_rng(8)
+    samples = steps(TRUE, rng, noise=0.0)
+    host = (1.5e-3 + 2e-5 * samples.num_seqs) * np.exp(rng.normal(0, 0.2, len(samples)))
+    host[::40] *= 10
+    host[1::2] = np.nan  # half of the rows do not know
+    found = fit(replace(samples, host_seconds=host))
+    assert found.law.host_step_s == pytest.approx(1.5e-3, rel=0.08)
+    assert found.law.host_row_s == pytest.approx(2e-5, rel=0.08)
+    assert 0 < found.standard_errors["host_step_s"] < 1e-4
+    assert_found(replace(found, law=replace(found.law, host_step_s=0.0, host_row_s=0.0)), rel=1e-3)
+
+
+def test_a_host_seen_with_one_batch_only() -> None:
+    samples = steps(TRUE, np.random.default_rng(9), noise=0.0)
+    host = np.where(samples.num_seqs == samples.num_seqs[0], 2e-3, np.nan)
+    law = fit(replace(samples, host_seconds=host)).law
+    assert (law.host_step_s, law.host_row_s) == (pytest.approx(2e-3), 0.0)
+
+
+# What samples do not tell
+
+
+def logged(samples: Samples) -> Samples:
+    """The same steps as an iteration log has them: totals only."""
+    unknown = np.full(len(samples), np.nan)
+    context = np.where(samples.num_decodes > 0, unknown, 0.0)
+    pairs = np.where(samples.num_chunks > 0, unknown, 0.0)
+    source = np.full(len(samples), "iteration log")
+    return replace(samples, decode_context=context, chunk_pairs=pairs, source=source)
+
+
+def single(rng: np.random.Generator, context: int, n: int = 300) -> Samples:
+    """Steps of at most one chunk, all decodes with one context."""
+    rows = []
+    for _ in range(n):
+        decodes, chunk = int(2 ** rng.uniform(0, 8)), int(2 ** rng.uniform(5, 12))
+        rows.append(TimedStep.of([(chunk, 0)] * int(rng.integers(0, 2)), [context] * decodes, 1.0))
+    made = Samples.of_steps(rows)
+    return replace(made, seconds=seconds(TRUE, made))
+
+
+def test_a_log_beside_samples_that_know_contexts() -> None:
+    """Others fix what context costs, so the log's mean context is found: 700 tokens."""
+    rng = np.random.default_rng(10)
+    samples = Samples.concat([steps(TRUE, rng, noise=0.0), logged(single(rng, 700))])
+    found = fit(samples)
+    assert found.values["mean context, iteration log"] == pytest.approx(700, rel=1e-2)
+    assert_found(found, rel=5e-3)
+    assert "fitted as one number per source" in statements(samples)["contexts"]
+
+
+def test_a_log_alone() -> None:
+    """Context costs nothing that could be told from a sequence's cost, and the fit says so."""
+    samples = logged(single(np.random.default_rng(11), 700))
+    found = fit(samples)
+    assert (found.law.context_s, found.law.mixed_context_s) == (0.0, 0.0)
+    assert found.law.row_s == pytest.approx(TRUE.row_s + 700 * TRUE.context_s, rel=0.2)
+    assert np.median(np.abs(predict(samples, found.values) / samples.seconds - 1)) < 0.02
+    assert "context_s and mixed_context_s cannot be found" in statements(samples)["contexts"]
+    assert "equal chunks without context were assumed" in statements(samples)["prompt attention"]
+    assert "no step tells the host's time apart" in statements(samples)["host"]
+
+
+def test_a_mean_context_that_somebody_knows() -> None:
+    samples = with_mean_context(logged(single(np.random.default_rng(12), 700)), 700)
+    found = fit(samples, fixed={"context_s": TRUE.context_s, "mixed_context_s": TRUE.mixed_context_s})
+    assert found.law.row_s == pytest.approx(TRUE.row_s, rel=0.02)
+    confounded = fit(samples).confounded
+    assert any({"row_s", "context_s"} <= set(group) for group in confounded), confounded
+
+
+def test_decodes_alone_say_nothing_of_prompts() -> None:
+    made = steps(TRUE, np.random.default_rng(13), noise=0.0)
+    samples = made.where(made.chunk_tokens == 0)
+    law = fit(samples, terms=()).law
+    assert (law.pair_s, law.mixed_context_s) == (0.0, 0.0)
+    assert {"prompts", "mixed steps"} <= set(statements(samples))
+
+
+def test_steps_whose_repeats_scatter_have_less_say() -> None:
+    """A third of the rows is 30 % too slow and says that its repeats scatter as much."""
+    samples = steps(TRUE, np.random.default_rng(14), noise=0.0)
+    bad = np.arange(len(samples)) % 3 == 0
+    spread, slow = np.where(bad, 0.5, 0.002), np.where(bad, 1.3, 1.0)
+    found = fit(replace(samples, seconds=samples.seconds * slow, spread=spread))
+    error = np.abs(predict(samples, found.values) / samples.seconds - 1)
+    assert np.median(error) < 0.01
+
+
+def test_many_rows_are_fitted_as_few_are() -> None:
+    """Ninety repeats of each step, most of them left out of the search's first part."""
+    samples = steps(TRUE, np.random.default_rng(15), noise=0.0)
+    many = samples.where(np.tile(np.arange(100), 90))
+    assert_found(fit(many), rel=2e-2)

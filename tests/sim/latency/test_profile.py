@@ -14,6 +14,8 @@ from sim.experiment import settle
 from sim.latency import DEFAULT_PROFILE, Profile, StepShape, profile_names
 from sim.latency.profile import PROFILES, SCHEMA_VERSION
 
+OLD_S = (0.011059145425527805, 0.025424094874450957, 0.17834141469452927)
+
 CONTEXT = 1050
 """Mean context of the source's decodes: prompts of 986 tokens, 128 output tokens."""
 
@@ -131,6 +133,44 @@ def test_fields_of_a_later_elpase_are_passed_over(document: dict[str, Any], tmp_
     document["something_new"] = {"a": 1}
     document["client"]["new_term_s"] = 1.0
     assert load(document, tmp_path) == Profile.load(DEFAULT_PROFILE)
+
+
+def test_a_profile_of_the_first_schema_prices_as_it_did() -> None:
+    """The file as the first version shipped it. Times: what that version's law gave for them."""
+    old = Profile.load(Path(__file__).parent / "golden" / "h100-qwen3-14b.schema1.json")
+    assert (old.law.graphs.sizes, old.law.eager_s, old.law.elementwise_s) == ((), 0.0, 0.0)
+    assert (old.held_out, old.model_config) == ({}, {})
+    assert old.known_gpu() is not None
+    assert old.known_model().num_layers == 40
+    for shape, seconds in [
+        (StepShape(1, 1, 1050, 0, 0.0, 1), OLD_S[0]),
+        (StepShape(200, 200, 210_000, 0, 0.0, 200), OLD_S[1]),
+        (StepShape(4000, 9, 8400, 3992, 3992**2 / 2, 9), OLD_S[2]),
+    ]:
+        assert sum(old.step_time(shape)) == pytest.approx(seconds, rel=1e-9)
+
+
+def test_what_a_newer_profile_may_say_wrongly(document: dict[str, Any], tmp_path: Path) -> None:
+    document["law"]["graphs"] = {"sizes": [4, 2], "mixed": True}
+    assert "law.graphs.sizes: got [4, 2], expected ascending" in error(document, tmp_path)
+    document["law"]["graphs"] = {"sizes": "all", "mixed": True}
+    assert "law.graphs.sizes: got 'all', expected a list" in error(document, tmp_path)
+    document["law"]["graphs"] = {"sizes": [1], "mixed": 1}
+    assert "law.graphs.mixed: got 1, expected true or false" in error(document, tmp_path)
+
+
+def test_a_device_and_a_model_that_no_catalogue_has(document: dict[str, Any], tmp_path: Path) -> None:
+    """A CPU and a small model: the profile carries the model's config."""
+    config = {
+        "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+        "intermediate_size": 128, "vocab_size": 512, "max_position_embeddings": 256,
+    }  # fmt: skip
+    document |= {"gpu": "AMD EPYC", "model": "tiny", "model_config": config, "dtype": "float32"}
+    document["server"] = {"max_num_batched_tokens": 64, "max_num_seqs": 8, "num_gpu_blocks_override": 100}
+    profile = load(document, tmp_path)
+    assert profile.known_gpu() is None
+    assert (profile.known_model().num_layers, profile.known_model().dtype) == (2, "float32")
+    assert settle(None, profile).max_num_batched_tokens == 64
 
 
 def test_a_profile_of_before_a_coefficient_still_loads(document: dict[str, Any], tmp_path: Path) -> None:
