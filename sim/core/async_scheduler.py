@@ -35,7 +35,7 @@ class AsyncScheduler(Scheduler):
         return super()._num_new_tokens(request, step)
 
     def _after_schedule(self, step: StepInMaking) -> None:
-        """The drafter will propose as many as it may: they are placeholders, too, until the step after verifies them."""
+        """The drafter will propose as many as it may; which they are is not known, nor needed, before that step runs."""
         num_drafts = self.config.num_speculative_tokens
         if num_drafts:
             for request in step.requests:
@@ -44,15 +44,18 @@ class AsyncScheduler(Scheduler):
 
     def _process_single_tokens(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
         finished: list[Request] = []
+        running = Status.RUNNING
         for request, sampled in zip(plan.requests, outcome.num_sampled, strict=True):
-            if not sampled or request.is_finished:
+            if not sampled:
                 continue
-            request.num_tokens += 1
-            if request.status is Status.RUNNING:
-                request.num_output_placeholders -= 1
-                if request.num_computed_tokens - request.num_output_placeholders >= request.hash_at:
+            if request.status is running:
+                request.num_output_placeholders = placeholders = request.num_output_placeholders - 1
+                if request.num_computed_tokens - placeholders >= request.hash_at:
                     self._cache_output(request)
-            if request.num_tokens >= request.final_num_tokens:
+            elif request.is_finished:
+                continue
+            request.num_tokens = known = request.num_tokens + 1
+            if known >= request.final_num_tokens:
                 self._finish(request)
                 finished.append(request)
         return finished

@@ -8,7 +8,7 @@ Mirrors vllm/v1/core/kv_cache_utils.py (vLLM 0.32).
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 _ROOT = 0x656C70617365  # the parent of every first block
 _BLOCKS_PER_OWNER = 1 << 24
@@ -16,6 +16,9 @@ _BLOCKS_PER_OWNER = 1 << 24
 
 class BlockHashes(Protocol):
     """Where a request's block hashes come from."""
+
+    own_text: ClassVar[bool]
+    """Nobody else's blocks can have the same hashes, so when they are made is nobody else's concern."""
 
     def upto(self, num_blocks: int) -> list[int]:
         """The hashes list, holding at least the first `num_blocks`."""
@@ -28,6 +31,7 @@ class BlockHasher:
     A content id may be any integer but -1, which CPython hashes as -2.
     """
 
+    own_text = False
     __slots__ = ("_block_size", "_offset", "_output_content", "_piece", "_pieces", "hashes")
 
     def __init__(self, pieces: tuple[tuple[int, int], ...], output_content: int, block_size: int) -> None:
@@ -83,6 +87,7 @@ class OwnTextHasher:
     `owner` >= 0 tells requests apart. The numbers are negative and far from the 64-bit hashes of BlockHasher.
     """
 
+    own_text = True
     __slots__ = ("_first", "hashes")
 
     def __init__(self, owner: int) -> None:

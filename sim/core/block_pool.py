@@ -60,6 +60,16 @@ class BlockPool:
             block.ref_cnt = 1
         return blocks
 
+    def allocate_one(self) -> Block | None:
+        """One free block, or None where there is none."""
+        if not self._blank:
+            if not self._evictable:
+                return None
+            self._evict(1)
+        block = self._blank.pop()
+        block.ref_cnt = 1
+        return block
+
     def free(self, blocks: Iterable[Block]) -> None:
         """Give back one reference to each block, in order of eviction: the first given is the first reused."""
         blank, evictable = self._blank, self._evictable

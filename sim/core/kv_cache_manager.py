@@ -5,7 +5,9 @@ Mirrors vllm/v1/core/kv_cache_manager.py (vLLM 0.32).
     a request's blocks    | hit, found in the cache | computed earlier | new for this step |
                           <-- num_cached_blocks carry a hash: full, and of known tokens -->
 
-Hashing happens when slots are given, before the step has run, so a later request of the same step can already hit.
+Hashing happens when slots are given, before the step has run, so a later request of the same step can already hit. Text
+that nobody else has can only be hit by its own request after a preemption, so what it generates is hashed when its
+blocks are freed.
 """
 
 from __future__ import annotations
@@ -94,8 +96,25 @@ class KVCacheManager:
         self._extend(request, num_tokens)
         return True
 
+    def grow(self, request: Request) -> bool:
+        """One more block for a decode that has filled its last one; False, and no change, if more is to do than that.
+
+        What `allocate_slots` does, for the blocks that decodes take.
+        """
+        held = len(request.blocks) * self._block_size
+        if not self._is_lazy(request) or request.num_computed_tokens != held or held >= request.final_num_tokens - 1:
+            return False
+        block = self.block_pool.allocate_one()
+        if block is None:
+            return False
+        request.blocks.append(block)
+        request.quiet_tokens = min(held + self._block_size, request.final_num_tokens - 1)
+        return True
+
     def free(self, request: Request) -> None:
         """Give back all blocks, the tail first, so that the head of a shared prefix is kept longest."""
+        if self._is_lazy(request):
+            self.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)
         self.block_pool.free(reversed(request.blocks))
         request.blocks = []
         request.num_cached_blocks = 0
@@ -119,12 +138,21 @@ class KVCacheManager:
         missing = self.blocks_for(self._with_lookahead(num_tokens)) - len(request.blocks)
         if missing > 0:
             request.blocks += self.block_pool.allocate(missing)
-        self._set_quiet(request)
         self.cache_blocks(request, min(num_tokens, request.num_tokens))
+        self._set_quiet(request)
+
+    def _is_lazy(self, request: Request) -> bool:
+        """Whether the blocks that a decode fills need no hash while it runs."""
+        return self._ever_quiet and (request.block_hasher.own_text or not self._enable_caching)
 
     def _set_quiet(self, request: Request) -> None:
         """Until when nothing but the context of a decode changes: no block to take or to hash, no end in sight."""
-        request.hash_at = (request.num_cached_blocks + 1) * self._block_size
-        if self._ever_quiet:
-            quiet = min(len(request.blocks) * self._block_size, request.final_num_tokens - 1)
-            request.quiet_tokens = min(quiet, request.hash_at - 1) if self._enable_caching else quiet
+        if not self._ever_quiet:
+            return
+        quiet = min(len(request.blocks) * self._block_size, request.final_num_tokens - 1)
+        if self._is_lazy(request):
+            request.hash_at = request.final_num_tokens + 1  # never
+        else:
+            request.hash_at = (request.num_cached_blocks + 1) * self._block_size
+            quiet = min(quiet, request.hash_at - 1)
+        request.quiet_tokens = quiet

@@ -89,8 +89,8 @@ class Scheduler:
         finished: list[Request] = []
         for request, sampled in zip(plan.requests, outcome.num_sampled, strict=True):
             if sampled:
-                request.num_tokens += 1
-                if request.num_tokens >= request.final_num_tokens and request.status is Status.RUNNING:
+                request.num_tokens = known = request.num_tokens + 1
+                if known >= request.final_num_tokens and request.status is Status.RUNNING:
                     self._finish(request)
                     finished.append(request)
         return finished
@@ -172,8 +172,9 @@ class Scheduler:
     def _schedule_running(self, step: StepInMaking) -> None:
         """Running requests, in order of admission, while budget is left."""
         running, index = self.running, 0
+        grow = self.kv_cache_manager.grow
         while True:
-            index = step.add_quiet_decodes(running, index)
+            index = step.add_quiet_decodes(running, index, grow)
             if index == len(running) or step.budget <= 0:
                 return
             request = running[index]
@@ -213,6 +214,8 @@ class Scheduler:
             victim = self._choose_victim()
             self.running.remove(victim)
             if victim in step.requests:
+                # Its hashes of this step stay, though the blocks will never be computed: vLLM's flaw.
+                self.kv_cache_manager.cache_blocks(victim, min(victim.num_computed_tokens, victim.num_tokens))
                 step.withdraw(victim)
             self._preempt(victim)
             step.preempted.append(victim)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from sim.core.step import Limit, StepPlan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sim.core.request import Request
 
 
@@ -50,6 +52,7 @@ class StepInMaking:
         request.is_prefill_chunk = computed + n < request.num_tokens + request.num_output_placeholders
         if request.is_prefill_chunk:
             self.partial.append(len(self.requests))
+            request.quiet_tokens = 0
         elif self.num_placeholders:
             request.num_output_placeholders += 1 + self.drafts.get(request, 0)
         self.requests.append(request)
@@ -58,30 +61,28 @@ class StepInMaking:
         self.token_budget -= n
         self.input_budget -= n + self.num_draft_slots
 
-    def add_quiet_decodes(self, running: list[Request], index: int) -> int:
-        """Schedule requests from `index` on that need one token and no block; the index of the first other one.
+    def add_quiet_decodes(self, running: list[Request], index: int, grow: Callable[[Request], bool]) -> int:
+        """Schedule requests from `index` on that need one token and at most one block; the index of the first other.
 
-        What `add` does, for the rows that make up nearly all of a simulation's work.
+        What `add` does, for the rows that make up nearly all of a simulation's work. A request with `quiet_tokens` left
+        has caught up in its last step, so exactly one token is known and not computed.
         """
-        add_request, add_tokens = self.requests.append, self.num_scheduled_tokens.append
-        add_computed = self.num_computed_tokens.append
-        placeholders = self.num_placeholders
+        placeholders, add_computed = self.num_placeholders, self.num_computed_tokens.append
         end = min(len(running), index + self.token_budget)
         for at in range(index, end):
             request = running[at]
             computed = request.num_computed_tokens
-            known = request.num_tokens + request.num_output_placeholders
-            if known - computed != 1 or computed >= request.quiet_tokens:
+            if computed >= request.quiet_tokens and not (request.quiet_tokens and grow(request)):
                 end = at
                 break
-            request.num_computed_tokens = known
+            request.num_computed_tokens = computed + 1
             request.num_output_placeholders += placeholders
-            request.is_prefill_chunk = False
-            add_request(request)
-            add_tokens(1)
             add_computed(computed)
-        self.token_budget -= end - index
-        self.input_budget -= end - index
+        n = end - index
+        self.requests += running[index:end]
+        self.num_scheduled_tokens += [1] * n
+        self.token_budget -= n
+        self.input_budget -= n
         return end
 
     def withdraw(self, request: Request) -> None:

@@ -265,7 +265,7 @@ MUTANTS = {
         "request.num_computed_tokens + 1",
         "async_spec",
     ),
-    "drafts have no placeholders": ("async_scheduler", "1 + drafts.get(request, 0)", "1", "async_spec"),
+    "drafts have no placeholders": ("step_in_making", "1 + self.drafts.get(request, 0)", "1", "async_spec"),
     "a rejection leaves its placeholders": (
         "async_scheduler",
         "request.num_output_placeholders -= rejected",
@@ -274,8 +274,8 @@ MUTANTS = {
     ),
     "a stale output is dropped": (
         "async_scheduler",
-        "            request.num_tokens += 1\n",
-        "            request.num_tokens += request.status is Status.RUNNING\n",
+        "request.num_tokens = known = request.num_tokens + 1\n",
+        "request.num_tokens = known = request.num_tokens + (request.status is running)\n",
         "async",
     ),
     "blocks are not hashed when their tokens come back": (
