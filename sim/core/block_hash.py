@@ -31,7 +31,7 @@ class BlockHasher:
     A content id may be any integer but -1, which CPython hashes as -2.
     """
 
-    own_text = False
+    own_text: ClassVar[bool] = False
     __slots__ = ("_block_size", "_offset", "_output_content", "_piece", "_pieces", "hashes")
 
     def __init__(self, pieces: tuple[tuple[int, int], ...], output_content: int, block_size: int) -> None:
@@ -87,7 +87,7 @@ class OwnTextHasher:
     `owner` >= 0 tells requests apart. The numbers are negative and far from the 64-bit hashes of BlockHasher.
     """
 
-    own_text = True
+    own_text: ClassVar[bool] = True
     __slots__ = ("_first", "hashes")
 
     def __init__(self, owner: int) -> None:
