@@ -66,7 +66,7 @@ def run(command: str, folder: Path) -> tuple[int, str]:
         env=os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,  # seconds; a busy machine is no failure
         check=False,
     )
     return done.returncode, "".join(f"{line.rstrip()}\n" for line in (echo + done.stdout).splitlines())
