@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibrate.fit import OPTIONAL, fit, predict, summarize, thinned
+from calibrate.fit import OPTIONAL, fit, predict, summarize, thinned, untold
 from calibrate.samples import kind
 from calibrate.unknowns import fill
 from sim.errors import InputError
@@ -27,6 +27,9 @@ FOLDS = 5
 
 _MOST_ROWS = 2000
 """Of a regime, in each fit: a fold's law moves by less than its error with more."""
+
+_FEW_ROWS = 500
+"""Likewise where optional coefficients are chosen, which takes many fits."""
 
 _WORTH = 0.01
 """Share of the held-out error that an optional coefficient has to take away."""
@@ -124,11 +127,11 @@ def choose_terms(
 
     Greedy: the one that helps most is kept, then the next, until none takes away 1 %.
     """
-    few = thinned(samples, _MOST_ROWS)
+    few = thinned(samples, _FEW_ROWS)
     kept: tuple[str, ...] = ()
     scores = {"none": cross_validate(few, fixed=fixed, terms=(), on_fold=on_fold).score}
     best = scores["none"]
-    open_terms = [term for term in OPTIONAL if term not in (fixed or {})]
+    open_terms = [term for term in OPTIONAL if term not in {*(fixed or {}), *untold(few)}]
     while open_terms:
         tried = {t: cross_validate(few, fixed=fixed, terms=(*kept, t), on_fold=on_fold).score for t in open_terms}
         scores |= {" + ".join((*kept, term)): score for term, score in tried.items()}

@@ -76,7 +76,7 @@ def fit(
     host, host_spread = fit_host(samples)
     given = {**dict.fromkeys(OPTIONAL, 0.0), **host}
     given = {name: value for name, value in given.items() if name not in terms} | dict(fixed or {})
-    given |= {name: 0.0 for name in _untold(samples) if name not in given}
+    given |= {name: 0.0 for name in untold(samples) if name not in given}
     names = [name for name in UNITS if name not in given]
     states = [state for state in STATES if (samples.state == state).any()]
     names += [_CLOCK + state for state in states if state != SUSTAINED and len(states) > 1]
@@ -156,7 +156,7 @@ def _law(values: Mapping[str, float], graphs: Graphs = NO_GRAPHS) -> FusedLaw:
     return FusedLaw(**coefficients, graphs=graphs)
 
 
-def _untold(samples: Samples) -> list[str]:
+def untold(samples: Samples) -> list[str]:
     """Coefficients that no sample says anything about."""
     filled = fill(samples, {})
     eager = filled.graph != FULL_GRAPH
