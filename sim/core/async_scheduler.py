@@ -35,7 +35,7 @@ class AsyncScheduler(Scheduler):
         return super()._num_new_tokens(request, step)
 
     def _after_schedule(self, step: StepInMaking) -> None:
-        """The drafter will propose as many as it may; which they are is not known, nor needed, before that step runs."""
+        """The drafter will propose as many as it may; which ones they are need not be known before they run."""
         num_drafts = self.config.num_speculative_tokens
         if num_drafts:
             for request in step.requests:
