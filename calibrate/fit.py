@@ -213,8 +213,12 @@ class _Search:
     def priors(self) -> dict[str, tuple[float, float]]:
         return {name: prior for name, prior in _PRIOR.items() if name in self.names}
 
-    def solved(self) -> _Search:
+    def bounds(self) -> tuple[Column, Column]:
         low, high = np.array([BOUNDS.get(name, (0.0, np.inf)) for name in self.names]).T / self.scale
+        return low, high
+
+    def solved(self) -> _Search:
+        low, high = self.bounds()
         weights = np.append(self.weights, np.full(len(self.priors()), _PRIOR_WEIGHT))
         loss = weighted_soft_l1(weights)
         start = np.clip(self.x, low, high)
@@ -222,28 +226,32 @@ class _Search:
         return replace(self, x=found.x, cost=float(found.cost), free=found.active_mask == 0)
 
     def jacobian(self) -> Column:
-        free = np.ones(self.x.size, bool) if self.free is None else self.free
-        derivatives: Column = approx_fprime(self.x, self.errors, 1e-6)[:, free]
+        low, high = self.bounds()
+        inside = np.clip(self.x, low, high - 2e-6)  # the difference must not step over the edge
+        derivatives: Column = approx_fprime(inside, self.errors, 1e-6)
         return derivatives
 
     def spread(self) -> Column:
         """Standard errors; 0 where a bound holds the value."""
-        free = slice(None) if self.free is None else self.free
+        free = np.ones(self.x.size, bool) if self.free is None else self.free
         spread = np.zeros(self.x.size)
-        spread[free] = sandwich(self.jacobian(), self.errors(self.x), self.weights, _OUTLIER)
+        spread[free] = sandwich(self.jacobian()[:, free], self.errors(self.x), self.weights, _OUTLIER)
         return spread * self.scale
 
     def confounded(self) -> tuple[tuple[str, ...], ...]:
-        """Names that move together without any sample noticing: the directions of almost no curvature."""
-        free = slice(None) if self.free is None else self.free
-        names = np.array(self.names)[free]
+        """Names that move together without any sample noticing: the directions of almost no curvature.
+
+        Those at a bound are looked at too: a 0 may only say that another coefficient took it all.
+        """
         pull = self.weights / np.sqrt(1.0 + (self.errors(self.x) / _OUTLIER) ** 2)
-        jacobian = self.jacobian() * np.sqrt(pull)[:, None] * self.x[free]
+        jacobian = self.jacobian() * np.sqrt(pull)[:, None]
         norms = np.linalg.norm(jacobian, axis=0)
         seen = norms > 1e-4 * norms.max(initial=0.0)
+        names = np.array(self.names)[seen]
         _, sizes, directions = np.linalg.svd(jacobian[:, seen] / norms[seen], full_matrices=False)
         flat = directions[sizes < _FLAT * sizes.max(initial=0.0)]
-        return tuple(tuple(names[seen][np.abs(direction) > 0.3].tolist()) for direction in flat)
+        groups = [names[np.abs(direction) > 0.3].tolist() for direction in flat]
+        return tuple(tuple(group) for group in groups if len(group) > 1)
 
 
 _FLAT = 5e-3

@@ -174,10 +174,9 @@ def _memory_bytes(gpu: GpuSpec | None, origin: Origin) -> int:
 
 
 def _confounded(found: Fit) -> dict[str, str]:
-    groups = [group for group in found.confounded if len(group) > 1]
-    if not groups:
+    if not found.confounded:
         return {}
-    listed = "; ".join(" with ".join(group) for group in groups)
+    listed = "; ".join(" with ".join(group) for group in found.confounded)
     return {"told together only": f"{listed}: the samples fix a combination of them, each alone is uncertain"}
 
 

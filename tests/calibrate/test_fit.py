@@ -248,3 +248,17 @@ def test_many_rows_are_fitted_as_few_are() -> None:
     samples = steps(TRUE, np.random.default_rng(15), noise=0.0)
     many = samples.where(np.tile(np.arange(100), 90))
     assert_found(fit(many), rel=2e-2)
+
+
+def test_what_one_prompt_length_and_one_context_cannot_tell() -> None:
+    """Steps of a server with equal requests: a prompt's arithmetic and attention, a row's own and its context's cost
+    are one number each. The fit may put all of it on one coefficient, and says so."""
+    rng = np.random.default_rng(16)
+    rows = [
+        TimedStep.of([(1000, 0)] * int(rng.integers(0, 3)), [1050] * int(rng.integers(1, 40)), 1.0) for _ in range(200)
+    ]
+    made = Samples.of_steps(rows)
+    confounded = fit(replace(made, seconds=seconds(TRUE, made)), terms=()).confounded
+    assert any({"token_s", "pair_s"} <= set(group) for group in confounded), confounded
+    assert any({"row_s", "context_s"} <= set(group) for group in confounded), confounded
+    assert fit(steps(TRUE, rng, noise=0.01)).confounded == ()
