@@ -89,6 +89,7 @@ def command(vllm_python: Path, out: Path, model: Path | None, as_json: bool, **s
     folder = write_model(out / "model") if model is None else model.absolute()
     facts = {
         **(cpu_facts() if vllm.is_cpu else gpu_facts()),
+        "is_cpu": vllm.is_cpu,
         "engine_version": vllm.version,
         "model_config": model_config(folder),
     }

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _FIT_ROWS = 300
 """Steps of each regime that the law is fitted to: a run's steps repeat each other, and a search has to be short."""
 
+_ONE_AFTER_THE_OTHER = {"sharpness": 1.0, "batch_slowdown": 0.0, "weight_read_s": 0.0}
+"""A core reads and computes by turns, where a GPU does both at once: no roofline, each token and row adds its time."""
+
 _LEAST_COMPOSED = 0.5
 """Of the steps' compositions; with fewer the runs were not what they are taken for."""
 
@@ -46,7 +49,7 @@ def live_profile(
 ) -> Profile:
     """Fit the law to the runs' steps and the client's time to their first tokens.
 
-    `facts`: device, device_memory_bytes, engine_version, model_config. Raises InputError where the logs do not fit.
+    `facts`: device, device_memory_bytes, is_cpu, engine_version, model_config. Raises InputError where the logs do not fit.
     """
     steps = (step for run in runs for step in run_steps(run, cell))
     samples = Samples.of_steps(steps, _origin(bed, cell, facts))
@@ -57,7 +60,7 @@ def live_profile(
 def _profile(samples: Samples, facts: Mapping[str, Any]) -> Profile:
     """The law that the samples' typical steps follow, without the cross-validation that one use is not worth."""
     origin = samples.origins[0]
-    found = fit(thinned(samples, _FIT_ROWS), terms=())
+    found = fit(thinned(samples, _FIT_ROWS), terms=(), fixed=_ONE_AFTER_THE_OTHER if facts["is_cpu"] else None)
     model = ModelSpec.from_hf_config(facts["model_config"], name=origin.model, dtype=origin.dtype)
     return Profile(
         name="live",

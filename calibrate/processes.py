@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from calibrate.harness.interpreter import clean_environment
+from calibrate.harness.interpreter import clean_environment, last_words
 from sim.errors import InputError
 
 if TYPE_CHECKING:
@@ -173,13 +173,6 @@ def labels(metrics: str, name: str) -> dict[str, str]:
         if line.startswith(f"{name}{{"):
             return dict(_LABELS.findall(line))
     raise InputError(f"the server's /metrics has no {name}")
-
-
-def last_words(log: Path) -> str:
-    """The line of a log that says best what went wrong: its last error, else its last line."""
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    told = [line for line in lines if re.search(r"\w*(Error|Exception)\b.*:|error:", line)]
-    return (told or lines or ["nothing was logged"])[-1][-300:]
 
 
 def _get(url: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,3 +77,10 @@ def clean_environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in ours}
     quiet = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     return {**quiet, **kept, **more}
+
+
+def last_words(log: Path) -> str:
+    """The line of a log that says best what went wrong: its last error, else its last line."""
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    told = [line for line in lines if re.search(r"\w*(Error|Exception)\b.*:|error:", line)]
+    return (told or lines or ["nothing was logged"])[-1][-300:]

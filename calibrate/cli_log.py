@@ -1,0 +1,83 @@
+"""`elpase calibrate log`: the steps of vLLM iteration logs, as samples."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from calibrate.iteration_log import read_iteration_log
+from calibrate.log_samples import is_clear, log_steps
+from calibrate.samples import Origin, Samples
+from calibrate.samples_file import write_samples
+from sim.cli.progress import working
+from sim.errors import InputError
+from sim.specs import gpu_names, gpu_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from calibrate.iteration_log import IterationLog
+
+
+@click.command(short_help="Read the steps of a vLLM iteration log.")
+@click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The samples (Parquet).")
+@click.option("--gpu", required=True, help="A GPU of the catalogue, or what the device calls itself.")
+@click.option("--model", required=True, help="The model's name: one of the catalogue, or any.")
+@click.option("--tensor-parallel-size", default=1, show_default=True, type=click.IntRange(min=1))
+@click.option("--dtype", default="bfloat16", show_default=True, help="Of the weights.")
+@click.option("--synchronous", is_flag=True, help="The logs do not say, but scheduling was synchronous.")
+def command(logs: Sequence[Path], out: Path, *, synchronous: bool, **said: Any) -> None:
+    """Make samples of the logs of `vllm serve --enable-logging-iteration-details --no-async-scheduling`.
+
+    A log has totals only: how long contexts were is known where the KV usage is logged finely enough, and the host's
+    time where lines carry time stamps. A log taken under async scheduling is refused: its times are not steps.
+
+    Example: elpase calibrate log server.log --gpu h100 --model llama-3.1-8b --out samples.parquet
+    """
+    read = []
+    with working("reading logs"):
+        for path in logs:
+            log = read_iteration_log(path)
+            log.require_synchronous(path, assume=synchronous)
+            read.append(log)
+        steps = [step for log in read for step in log_steps(log)]
+    if not steps:
+        raise InputError("no step whose totals say what was computed", file=logs[0])
+    write_samples(out, Samples.of_steps(steps, _origin(read, said)))
+    click.echo(f"{len(steps):,} samples in {out}{_left_out(read)}")
+
+
+def _origin(read: Sequence[IterationLog], said: dict[str, Any]) -> Origin:
+    gpu = said["gpu"]
+    command_line = shlex.join(["elpase", *(Path(word).name if "/" in word else word for word in sys.argv[1:])])
+    return Origin(
+        device=gpu_spec(gpu).device_name if gpu in gpu_names() else gpu,
+        model=said["model"],
+        tensor_parallel_size=said["tensor_parallel_size"],
+        dtype=said["dtype"],
+        engine="vllm",
+        engine_version=", ".join(dict.fromkeys(log.version for log in read if log.version)),
+        date=datetime.now(tz=UTC).isoformat(timespec="seconds"),
+        command=command_line,
+        server={"async_scheduling": False},
+        notes={"engines": sum(len(log.engines()) for log in read)},
+    )
+
+
+def _left_out(read: Sequence[IterationLog]) -> str:
+    """What of the logs is not among the samples."""
+    counts = Counter[str]()
+    for log in read:
+        counts["broken lines"] += log.broken
+        counts["dummy steps"] += log.dummies
+        counts["repeated lines"] += log.repeated
+        counts["steps with resumed or drafting requests"] += sum(not is_clear(step) for step in log.iterations)
+    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"; left out: {told}" if told else ""
