@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from sim.core.request import Request
@@ -29,8 +29,7 @@ class Limit(enum.Enum):
     """Somebody was preempted in this step, so nobody was admitted."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepPlan:
+class StepPlan(NamedTuple):
     """What one `schedule()` call decided. Columns are aligned: position i speaks of `requests[i]`.
 
     Order is vLLM's own: running requests first, then admitted ones. All counts are tokens, blocks or requests.

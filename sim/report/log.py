@@ -8,11 +8,13 @@ Not for deciding anything: the log only looks on.
 
 from __future__ import annotations
 
+import struct
 from array import array
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sim.core.step import Limit
 from sim.report.frames import Frames, Itls
 
 if TYPE_CHECKING:
@@ -40,8 +42,15 @@ _STEP_COUNTS = (
     "admitted",
     "preempted",
     "hit_tokens",
-    "extrapolated",
 )
+_STEP = struct.Struct(f"={len(_STEP_TIMES)}d{len(_STEP_COUNTS)}q?B")
+_STEP_DTYPE = np.dtype(
+    [(name, "f8") for name in _STEP_TIMES]
+    + [(name, "i8") for name in _STEP_COUNTS]
+    + [("extrapolated", "?"), ("limit", "u1")]
+)
+"""One step's row, as packed and as read back."""
+_LIMITS = {limit: code for code, limit in enumerate(Limit)}
 
 
 class RunLog:
@@ -57,9 +66,9 @@ class RunLog:
         self._gaps = array("d")
         self._gaps_start = array("q")
         self._gaps_stop = array("q")
-        self._step_times = {name: array("d") for name in _STEP_TIMES}
-        self._step_counts = {name: array("q") for name in _STEP_COUNTS}
-        self._limits: list[str] = []
+        self._steps = bytearray()
+        self._ends = array("d")
+        """End of every step, in seconds."""
         self._rows: dict[CoreRequest, int] = {}
         """Live requests -> row."""
         self._open: dict[CoreRequest, int] = {}
@@ -110,9 +119,9 @@ class RunLog:
     def finished(self, request: CoreRequest) -> int:
         """It got its last token in the last step; returns its row."""
         row = self._rows[request]
-        self._close(request, len(self._limits) - 1)
+        self._close(request, len(self._ends) - 1)
         self._settle(request)
-        self._times["finish_s"][row] = self._step_times["end_s"][-1] + self._response_s
+        self._times["finish_s"][row] = self._ends[-1] + self._response_s
         self._status[row] = "finished"
         self.num_finished += 1
         return row
@@ -121,7 +130,7 @@ class RunLog:
 
     def step(self, plan: StepPlan, start_s: float, end_s: float, host_s: float, *, extrapolated: bool) -> None:
         """A step has run. Call it before the plan is committed."""
-        step = len(self._limits)
+        step = len(self._ends)
         self._append_step(plan, start_s, end_s, host_s, extrapolated)
         for request, hit in plan.admitted:
             self._admitted(request, hit, start_s)
@@ -134,25 +143,27 @@ class RunLog:
             self._open_started(plan, step)
 
     def _append_step(self, plan: StepPlan, start_s: float, end_s: float, host_s: float, extrapolated: bool) -> None:
-        times, counts = self._step_times, self._step_counts
-        times["start_s"].append(start_s)
-        times["end_s"].append(end_s)
-        times["host_s"].append(host_s)
-        num_seqs, chunks = len(plan.requests), plan.chunks
+        num_tokens, num_seqs, num_chunks = plan.total_num_scheduled_tokens, len(plan.requests), len(plan.chunks)
         sampled = num_seqs - len(plan.partial)
-        counts["num_tokens"].append(plan.total_num_scheduled_tokens)
-        counts["num_seqs"].append(num_seqs)
-        counts["decodes"].append(num_seqs - len(chunks))
-        counts["prefill_tokens"].append(plan.total_num_scheduled_tokens - num_seqs + len(chunks))
-        counts["sampled"].append(sampled)
-        counts["running"].append(plan.num_running)
-        counts["waiting"].append(plan.num_waiting)
-        counts["free_blocks"].append(plan.num_free_blocks)
-        counts["admitted"].append(len(plan.admitted))
-        counts["preempted"].append(len(plan.preempted))
-        counts["hit_tokens"].append(sum(hit for _, hit in plan.admitted) if plan.admitted else 0)
-        counts["extrapolated"].append(extrapolated)
-        self._limits.append(plan.limit.value)
+        self._steps += _STEP.pack(
+            start_s,
+            end_s,
+            host_s,
+            num_tokens,
+            num_seqs,
+            num_tokens - num_seqs + num_chunks,
+            num_seqs - num_chunks,
+            sampled,
+            plan.num_running,
+            plan.num_waiting,
+            plan.num_free_blocks,
+            len(plan.admitted),
+            len(plan.preempted),
+            sum([hit for _, hit in plan.admitted]),
+            extrapolated,
+            _LIMITS[plan.limit],
+        )
+        self._ends.append(end_s)
         self.num_tokens += sampled
 
     def _admitted(self, request: CoreRequest, hit: int, start_s: float) -> None:
@@ -178,7 +189,7 @@ class RunLog:
             self._open[request] = step
             if request not in self._closed:
                 self._closed[request] = array("q")
-                self._times["first_token_s"][self._rows[request]] = self._step_times["end_s"][-1] + self._response_s
+                self._times["first_token_s"][self._rows[request]] = self._ends[-1] + self._response_s
 
     def _close(self, request: CoreRequest, last: int) -> None:
         first = self._open.pop(request, None)
@@ -193,7 +204,7 @@ class RunLog:
         self._counts["preemptions"][row] = request.num_preemptions
         self._counts["recomputed_tokens"][row] = request.num_recomputed_tokens
         runs = self._closed.pop(request, array("q"))
-        ends = self._step_times["end_s"]
+        ends = self._ends
         times = array("d")
         for first, last in zip(runs[::2], runs[1::2], strict=True):
             times += ends[first : last + 1]
@@ -209,7 +220,7 @@ class RunLog:
         import pandas as pd
 
         for request in list(self._rows):
-            self._close(request, len(self._limits) - 1)
+            self._close(request, len(self._ends) - 1)
             self._settle(request)
         requests = pd.DataFrame(
             {
@@ -219,9 +230,10 @@ class RunLog:
                 "error": pd.array([self._errors.get(row, "") for row in range(len(self._ids))], dtype="str"),
             }
         )
-        steps = pd.DataFrame({name: _column(values) for name, values in (self._step_times | self._step_counts).items()})
-        steps["extrapolated"] = steps["extrapolated"].astype(bool)
-        steps["limit"] = pd.Categorical(self._limits)
+        rows = np.frombuffer(bytes(self._steps), dtype=_STEP_DTYPE)
+        steps = pd.DataFrame({name: rows[name].copy() for name in _STEP_DTYPE.names or ()})
+        limits = [limit.value for limit in Limit]
+        steps["limit"] = pd.Categorical(np.array(limits)[rows["limit"]], categories=limits)
         return Frames(requests, self._itls(), steps, dict(meta))
 
     def _itls(self) -> Itls:
