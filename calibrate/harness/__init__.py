@@ -1,0 +1,1 @@
+"""What times steps by running them: the only importers of torch (torch_*.py) and vllm (vllm*.py)."""
