@@ -8,6 +8,7 @@ of them, then single prompts that come while the others decode.
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -69,7 +70,7 @@ def plan_waves(max_model_len: int, max_num_seqs: int) -> list[Wave]:
         for batch in batches
         if context <= room and batch * context <= _MOST_TOKENS
     ]
-    return [wave for both in _interleaved(_spread(prompts), _spread(decodes)) for wave in both]
+    return [wave for both in _interleaved(_ends_first(prompts), _ends_first(decodes)) for wave in both]
 
 
 def _powers(most: int) -> list[int]:
@@ -77,11 +78,14 @@ def _powers(most: int) -> list[int]:
     return [1 << i for i in range(most.bit_length()) if 1 << i <= most]
 
 
-def _spread(waves: Sequence[Wave]) -> list[Wave]:
-    """The same waves in another order: ends first, then middles, then the middles of what is left (bits reversed)."""
-    bits = max(1, (len(waves) - 1).bit_length())
-    order = sorted(range(1 << bits), key=lambda i: int(f"{i:0{bits}b}"[::-1], 2))
-    return [waves[i] for i in order if i < len(waves)]
+def _ends_first(waves: Sequence[Wave]) -> list[Wave]:
+    """The same waves in another order: fewest and most sequences, shortest and longest first, then without favour."""
+    ends: list[Wave] = []
+    for size in (lambda w: len(w.prompts), lambda w: w.prompts[0]):
+        ends += [min(waves, key=size), max(waves, key=size)]
+    rest = [wave for wave in waves if wave not in ends]
+    random.Random(0).shuffle(rest)
+    return [*dict.fromkeys(ends), *rest]
 
 
 def _interleaved(*families: Sequence[Wave]) -> Iterator[list[Wave]]:
@@ -144,11 +148,12 @@ def run_job(vllm: Interpreter, job: EngineJob, on_wave: Callable[[], None]) -> N
 def _run_script(
     vllm: Interpreter, order: Path, log: Path, environment: Mapping[str, str], on_wave: Callable[[], None]
 ) -> int:
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [str(vllm.python), str(SCRIPT), str(order)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=errors, env=clean_environment(**{"VLLM_LOGGING_STREAM": "ext://sys.stderr", **environment}),
-        )  # fmt: skip
+    env = clean_environment(**{"VLLM_LOGGING_STREAM": "ext://sys.stderr", **environment})
+    command = [str(vllm.python), str(SCRIPT), str(order)]
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=env) as process,
+    ):
         try:
             for line in cast("IO[bytes]", process.stdout):
                 if line.startswith(b"WAVE "):
@@ -156,7 +161,6 @@ def _run_script(
             return process.wait()
         finally:
             process.kill()
-            process.wait()
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
