@@ -113,14 +113,14 @@ def _print(outcome: Outcome) -> None:
     console = Console()
     for figure, (_, label) in FIGURES.items():
         table = Table(title=label, title_justify="left")
-        table.add_column("")
-        for column in ("real, least", "real, most", "simulated", "error", f"in range ±{WIDENING:.0%}"):
+        table.add_column("budget @ rate")
+        for column in ("real", "simulated", "error", f"±{WIDENING:.0%}"):
             table.add_column(column, justify="right")
         for check in outcome.checks:
             if check.figure == figure:
                 low, high = min(check.real), max(check.real)
                 verdict = "yes" if check.inside else "NO"
-                row = (f"{low:,.1f}", f"{high:,.1f}", f"{check.simulated:,.1f}", f"{check.error:+.1%}", verdict)
+                row = (f"{low:,.1f} to {high:,.1f}", f"{check.simulated:,.1f}", f"{check.error:+.1%}", verdict)
                 table.add_row(check.cell, *row)
         console.print(table)
     console.print(f"Inside: {outcome.inside} of {len(outcome.checks)} ({outcome.inside / len(outcome.checks):.0%})")
@@ -135,7 +135,7 @@ def _order_lines(found: Sequence[Order]) -> list[str]:
     lines = []
     for figure in ORDERED:
         clear = [order for order in found if order.figure == figure and order.clear]
-        wrong = [f"{order.lower} < {order.higher} at {order.load}" for order in clear if not order.kept]
+        wrong = [f"{order.lower} < {order.higher} @ {order.load}" for order in clear if not order.kept]
         told = f"; not: {', '.join(wrong)}" if wrong else ""
         kept = len(clear) - len(wrong)
         lines.append(f"Order of budgets by {FIGURES[figure][1]}: {kept} of {len(clear)} clear pairs kept{told}")

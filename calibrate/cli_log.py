@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from calibrate.cli import RecordedCommand, command_line
 from calibrate.iteration_log import read_iteration_log
 from calibrate.log_samples import is_clear, log_steps
 from calibrate.samples import Origin, Samples
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from calibrate.iteration_log import IterationLog
 
 
-@click.command(short_help="Read the steps of a vLLM iteration log.")
+@click.command(cls=RecordedCommand, short_help="Read the steps of a vLLM iteration log.")
 @click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The samples (Parquet).")
 @click.option("--gpu", required=True, help="A GPU of the catalogue, or what the device calls itself.")
@@ -56,7 +55,6 @@ def command(logs: Sequence[Path], out: Path, *, synchronous: bool, **said: Any) 
 
 def _origin(read: Sequence[IterationLog], said: dict[str, Any]) -> Origin:
     gpu = said["gpu"]
-    command_line = shlex.join(["elpase", *(Path(word).name if "/" in word else word for word in sys.argv[1:])])
     return Origin(
         device=gpu_spec(gpu).device_name if gpu in gpu_names() else gpu,
         model=said["model"],
@@ -65,7 +63,7 @@ def _origin(read: Sequence[IterationLog], said: dict[str, Any]) -> Origin:
         engine="vllm",
         engine_version=", ".join(dict.fromkeys(log.version for log in read if log.version)),
         date=datetime.now(tz=UTC).isoformat(timespec="seconds"),
-        command=command_line,
+        command=command_line(),
         server={"async_scheduling": False},
         notes={"engines": sum(len(log.engines()) for log in read)},
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from calibrate.cli import RecordedCommand, command_line
 from calibrate.harness.interpreter import find_interpreter
 from calibrate.harness.vllm import (
     EngineJob,
@@ -41,7 +40,7 @@ def _extra(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) 
     return extra
 
 
-@click.command(short_help="Time the steps of the real vLLM engine.")
+@click.command(cls=RecordedCommand, short_help="Time the steps of the real vLLM engine.")
 @click.option("--python", required=True, type=click.Path(path_type=Path), help="A Python that has vLLM 0.32.")
 @click.option("--model", required=True, type=click.Path(path_type=Path), help="Folder with a config.json.")
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The samples (Parquet).")
@@ -75,8 +74,7 @@ def command(python: Path, model: Path, out: Path, budget_s: float, extra: dict[s
     steps = list(timed_steps(records))
     if not steps:
         raise InputError("no wave could be run", file=partial)
-    command_line = shlex.join(["elpase", *(Path(word).name if "/" in word else word for word in sys.argv[1:])])
-    write_samples(out, Samples.of_steps(steps, origin(records, model.name, _document(model, config), command_line)))
+    write_samples(out, Samples.of_steps(steps, origin(records, model.name, _document(model, config), command_line())))
     skipped = sum("skipped" in record for record in records)
     ran = sum("steps" in record for record in records)
     click.echo(f"{len(steps):,} samples of {ran} waves ({skipped} could not run here) in {out}")

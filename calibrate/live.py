@@ -86,7 +86,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """For folders and tables."""
+        """For folders."""
         starved = "" if self.num_gpu_blocks_override is None else f"-blocks{self.num_gpu_blocks_override}"
         return f"budget{self.max_num_batched_tokens}{starved}"
 
@@ -103,10 +103,17 @@ class Load:
 
     @property
     def name(self) -> str:
-        """For folders and tables."""
+        """For folders."""
         if self.ramp is not None:
             return f"ramp{self.ramp[0]}-{self.ramp[1]}"
         return "rate-inf" if self.rate is None else f"rate{self.rate:g}"
+
+    @property
+    def title(self) -> str:
+        """For tables."""
+        if self.ramp is not None:
+            return f"{self.ramp[0]}-{self.ramp[1]}/s"
+        return "inf" if self.rate is None else f"{self.rate:g}/s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +125,15 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For folders and tables."""
+        """For folders."""
         return f"{self.setting.name}_{self.load.name}"
+
+    @property
+    def title(self) -> str:
+        """For tables: the token budget, the blocks where they are few, the rate."""
+        blocks = self.setting.num_gpu_blocks_override
+        few = "" if blocks is None else f", {blocks} blocks"
+        return f"{self.setting.max_num_batched_tokens}{few} @ {self.load.title}"
 
 
 SHARES = (0.35, 0.7)

@@ -49,7 +49,8 @@ def live_profile(
 ) -> Profile:
     """Fit the law to the runs' steps and the client's time to their first tokens.
 
-    `facts`: device, device_memory_bytes, is_cpu, engine_version, model_config. Raises InputError where the logs do not fit.
+    `facts`: device, device_memory_bytes, is_cpu, engine_version, model_config. Raises InputError where the logs do
+    not fit.
     """
     steps = (step for run in runs for step in run_steps(run, cell))
     samples = Samples.of_steps(steps, _origin(bed, cell, facts))

@@ -135,13 +135,13 @@ def _compare(plan: Plan, profile: Profile, made: dict[Cell, list[Run]], calibrat
     simulated: dict[str, dict[str, float]] = {}
     preempted = []
     for cell, runs in made.items():
-        real[cell.name] = [figures(run.result) for run in runs]
+        real[cell.title] = [figures(run.result) for run in runs]
         each = [_simulated(plan, profile, cell, run) for run in runs]
-        simulated[cell.name] = {name: float(np.median([run[name] for run in each])) for name in FIGURES}
+        simulated[cell.title] = {name: float(np.median([run[name] for run in each])) for name in FIGURES}
         counts = tuple(int(run.facts["preemptions"]) for run in runs)
         foretold = round(float(np.median([run["preemptions"] for run in each])))
         if any(counts) or foretold:
-            preempted.append(Preemptions(cell.name, counts, foretold))
+            preempted.append(Preemptions(cell.title, counts, foretold))
     found = checks(real, simulated)
     plain = {
         cell.name: (cell.setting.name, cell.load.name) for cell in made if not cell.setting.num_gpu_blocks_override
