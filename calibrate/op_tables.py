@@ -1,36 +1,42 @@
-"""Composes steps of a dense decoder from tables of single kernels (NVIDIA AIConfigurator's Parquet files).
+"""Kernels of one GPU, read from tables of single calls (NVIDIA AIConfigurator's Parquet files), for any dense decoder.
 
-Not for host time, norms or mixed batches: the tables have none. The one idea: a step is the sum of its layers' GEMMs on
-all tokens at once and of its attention kernels; what a server adds to that is the fit's business.
+Not for whole steps: that is compose.py. The one idea: GEMMs, attention and all-reduces were timed on grids, so a
+kernel of any size is an interpolation in logarithms between its neighbours.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from scipy.interpolate import RegularGridInterpolator
 
 from calibrate.samples import KERNELS, NO_GRAPH, Samples, TimedStep
 from sim.errors import InputError
+from sim.specs import ParallelSpec
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
+    from calibrate.samples import Column
     from sim.specs import ModelSpec
 
-_CACHED_BYTES = (1e6, 50e6)
-"""KV caches of one layer that a timing loop finds in the L2 cache and a server does not: such rows are left out.
-Smaller ones stay, as launching the kernel takes longer than reading them."""
+CACHED_BYTES = (1e6, 50e6)
+"""KV caches of one layer that a timing loop finds in the L2 cache (H100, H200: 50 MB) and a server does not. Smaller
+ones do not matter, as launching the kernel takes longer than reading them."""
 _FEWEST_TOKENS, _MOST_TOKENS = 256, 32768
 _SHORTEST_PROMPT = 64
 _KERNELS: dict[str, Any] = {"source": "op tables", "state": KERNELS, "graph": NO_GRAPH}
+
+_CUSTOM_ALLREDUCE_BYTES = 8 << 20
+"""vLLM's own all-reduce kernel takes messages up to this size, NCCL the others (vllm/distributed)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +44,13 @@ class Gemm:
     """Milliseconds of one BF16 GEMM (m tokens, n outputs, k inputs), interpolated in logarithms between kernels."""
 
     grid: RegularGridInterpolator
-    lengths: NDArray[np.float64]
+    lengths: Column
     """Every m that was timed."""
     widest: float
 
     @classmethod
     def read(cls, folder: Path) -> Gemm:
-        table = pd.read_parquet(folder / "gemm_perf.parquet")
+        table = _read(folder / "gemm_perf.parquet", "gemm_dtype", "m", "n", "k", "latency")
         table = table[table["gemm_dtype"] == "bfloat16"]
         cube = table.groupby(["m", "n", "k"])["latency"].median().unstack(["n", "k"])
         ms, ns, ks = (np.unique(table[axis]) for axis in "mnk")
@@ -57,47 +63,154 @@ class Gemm:
     def ms(self, m: float, n: float, k: float) -> float:
         """A matrix wider than the widest that was timed counts in proportion (the LM head)."""
         wide = max(1.0, n / self.widest)
-        return wide * float(np.exp(self.grid(np.log([[m, n / wide, k]]))[0]))
+        try:
+            return wide * float(np.exp(self.grid(np.log([[m, n / wide, k]]))[0]))
+        except ValueError:
+            low, high = self.lengths[0], self.lengths[-1]
+            expected = f"a size that was timed: up to {self.widest:g} wide, {low:g} to {high:g} tokens"
+            raise InputError(field="GEMM", value=f"{m:g} x {n:g} x {k:g}", expected=expected) from None
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeAttention:
+    """Milliseconds of one layer's attention for a batch of single tokens, each with the same context."""
+
+    grid: RegularGridInterpolator
+    largest: float
+    """Batch."""
+    longest: float
+    """Context."""
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, kv_bytes: float) -> DecodeAttention:
+        """From rows (batch_size, step, latency); `kv_bytes`: of one token in one layer.
+
+        What the L2 cache held during the timing is put back to main memory's speed: the kernel's time without context,
+        and the KV cache at the speed of the largest caches in the table.
+        """
+        table = rows.pivot_table(index="batch_size", columns="step", values="latency", aggfunc="median")
+        batches, contexts = table.index.to_numpy(float), table.columns.to_numpy(float)
+        times = filled(table.to_numpy(float))
+        read = np.outer(batches, contexts) * kv_bytes
+        bytes_per_ms = np.nanmax(np.where(np.isnan(table.to_numpy(float)), np.nan, read / times))
+        cached = (read > CACHED_BYTES[0]) & (read < CACHED_BYTES[1])
+        cold = times[:, :1] + read / bytes_per_ms
+        times = np.where(cached & (batches[:, None] <= _ONE_WAVE), np.maximum(times, cold), times)
+        return cls(
+            RegularGridInterpolator((np.log(batches), np.log(contexts)), np.log(times)), batches[-1], contexts[-1]
+        )
+
+    def ms(self, batch: float, total_context: float) -> float:
+        """`batch` rows that attend to `total_context` tokens together; beyond the grid in proportion."""
+        more = max(1.0, batch / self.largest)
+        batch, mean = batch / more, max(1.0, total_context / batch)
+        longer = max(1.0, mean / self.longest)
+        return more * longer * float(np.exp(self.grid((np.log(batch), np.log(mean / longer)))))
+
+
+_ONE_WAVE = 64
+"""Up to so many rows the kernel's time without context is its launch, not its rows; reading comes on top of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptAttention:
+    """Milliseconds of one layer's causal attention for one chunk of a prompt."""
+
+    lengths: Column
+    times: Column
+    """Of whole prompts, alone."""
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> PromptAttention:
+        """From rows (batch_size, isl, latency)."""
+        alone = rows[rows["batch_size"] == 1].groupby("isl")["latency"].median()
+        return cls(alone.index.to_numpy(float), alone.to_numpy(float))
+
+    def whole(self, length: float) -> float:
+        """A whole prompt; beyond the longest by its query-key pairs."""
+        longest = float(self.lengths[-1])
+        if length > longest:
+            return float(self.times[-1]) * (length / longest) ** 2
+        return float(np.exp(np.interp(np.log(length), np.log(self.lengths), np.log(self.times))))
+
+    def ms(self, tokens: float, before: float) -> float:
+        """A chunk after `before` tokens: its pairs' share of the whole prompt's, at least a launch."""
+        length = before + tokens
+        share = 2 * tokens * (before + tokens / 2) / length**2
+        return max(self.floor, share * self.whole(length))
+
+    @property
+    def floor(self) -> float:
+        """The least that a call takes."""
+        return float(self.times.min())
 
 
 class OpTables:
-    """The kernels of one GPU."""
+    """The kernels of one GPU. Raises InputError and OSError for a folder that does not hold them."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self.gemm = Gemm.read(self.folder)
+        described = pd.read_parquet(self.folder / "gemm_perf.parquet")
+        self.device = str(described["device"].iloc[0]) if "device" in described else "unknown"
+        self.engine_version = str(described["version"].iloc[0]) if "version" in described else "unknown"
+        self._decode = cache(self._read_decode)
+        self._prompt = cache(self._read_prompt)
+        self._allreduce = cache(self._read_allreduce)
 
-    def attention(self, kind: str, model: ModelSpec) -> pd.DataFrame:
-        """Rows of `context` or `generation` attention with the model's heads: batch_size, isl, step, latency (ms)."""
+    def attention(self, kind: str, model: ModelSpec, tp: int = 1) -> pd.DataFrame:
+        """Rows of `context` or `generation` attention with one GPU's heads: batch_size, isl, step, latency (ms)."""
         file = self.folder / f"{kind}_attention_perf.parquet"
-        table = pd.read_parquet(file)
         wanted = {
-            "num_heads": model.num_heads,
-            "num_key_value_heads": model.num_kv_heads,
+            "num_heads": model.num_heads // tp,
+            "num_key_value_heads": model.kv_heads_per_gpu(ParallelSpec(tp)),
             "head_dim": model.head_size,
-            "kv_cache_dtype": model.dtype,
+            "kv_cache_dtype": "bfloat16",  # FP16 takes as long: the same bytes, the same tensor cores
             "window_size": 0,
         }
+        table = _read(file, "batch_size", "isl", "step", "latency", *wanted)
         for column, value in wanted.items():
             table = table[table[column] == value]
             if table.empty:
                 raise InputError(file=file, field=column, value=value, expected="kernels timed for it")
         return table
 
+    def decode_attention(self, model: ModelSpec, tp: int = 1) -> DecodeAttention:
+        """One layer's attention of single tokens, on one of `tp` GPUs."""
+        return self._decode(model, tp)
+
+    def prompt_attention(self, model: ModelSpec, tp: int = 1) -> PromptAttention:
+        """One layer's attention of prompts, on one of `tp` GPUs."""
+        return self._prompt(model, tp)
+
+    def matrices(self, model: ModelSpec, tp: int = 1) -> tuple[list[tuple[int, int]], tuple[float, int]]:
+        """(outputs, inputs) of one layer's four GEMMs on one of `tp` GPUs, and of the LM head.
+
+        QKV and gate-up are split by columns, the others by rows, the LM head by its vocabulary.
+        """
+        hidden, heads, size = model.hidden_size, model.num_heads // tp, model.head_size
+        kv_heads, width = model.kv_heads_per_gpu(ParallelSpec(tp)), model.mlp_width // tp
+        qkv = (heads + 2 * kv_heads) * size
+        layer = [(qkv, hidden), (hidden, heads * size), (2 * width, hidden), (hidden, width)]
+        return layer, (model.vocab_size / tp, hidden)
+
     def linear_ms(self, model: ModelSpec, tokens: float, sampled: float) -> float:
-        """All GEMMs of a step: four per layer on all tokens, the LM head on the rows that sample."""
-        hidden, heads, kv_heads, size = model.hidden_size, model.num_heads, model.num_kv_heads, model.head_size
-        layer = [
-            ((heads + 2 * kv_heads) * size, hidden),
-            (hidden, heads * size),
-            (2 * model.mlp_width, hidden),
-            (hidden, model.mlp_width),
-        ]
-        per_layer = sum(self.gemm.ms(tokens, n, k) for n, k in layer)
-        return model.num_layers * per_layer + self.gemm.ms(sampled, model.vocab_size, hidden)
+        """All GEMMs of a step as they were timed: a layer's on all tokens, the LM head on the rows that sample."""
+        layer, head = self.matrices(model)
+        return model.num_layers * sum(self.gemm.ms(tokens, n, k) for n, k in layer) + self.gemm.ms(sampled, *head)
+
+    def allreduce_ms(self, tp: int, size_bytes: float) -> float:
+        """One all-reduce between `tp` GPUs: vLLM's own kernel inside a CUDA graph, NCCL's for large messages."""
+        if tp == 1:
+            return 0.0
+        own, nccl = self._allreduce(tp)
+        sizes, times = own if size_bytes <= _CUSTOM_ALLREDUCE_BYTES else nccl
+        size_bytes, beyond = min(size_bytes, sizes[-1]), max(1.0, size_bytes / sizes[-1])
+        log_ms = float(np.interp(np.log(size_bytes), np.log(sizes), np.log(times)))
+        return beyond * math.exp(log_ms)
 
     def samples(self, model: ModelSpec) -> Samples:
-        """Steps of prompts alone and of decodes alone, over all batches and lengths in the tables."""
+        """Kernels alone: steps of prompts and of decodes, over all batches and lengths in the tables."""
         return Samples.of_steps([*self._prompts(model), *self._decodes(model)])
 
     def _prompts(self, model: ModelSpec) -> Iterator[TimedStep]:
@@ -119,10 +232,53 @@ class OpTables:
         table = self.attention("generation", model)
         for batch, before, attention_ms in _columns(table, "batch_size", "step", "latency"):
             context = batch * before
-            if not _CACHED_BYTES[0] < context * layer_bytes < _CACHED_BYTES[1]:
+            if not CACHED_BYTES[0] < context * layer_bytes < CACHED_BYTES[1]:
                 ms = self.linear_ms(model, batch, batch) + model.num_layers * attention_ms
                 rows = [int(before)] * int(batch)
                 yield TimedStep.of([], rows, ms / 1e3, regime="kernels, decode", **_KERNELS)
+
+    def _read_decode(self, model: ModelSpec, tp: int) -> DecodeAttention:
+        kv_bytes = model.kv_bytes_per_token(parallel=ParallelSpec(tp)) / model.num_layers
+        return DecodeAttention.of(self.attention("generation", model, tp), kv_bytes)
+
+    def _read_prompt(self, model: ModelSpec, tp: int) -> PromptAttention:
+        return PromptAttention.of(self.attention("context", model, tp))
+
+    def _read_allreduce(self, tp: int) -> tuple[tuple[Column, Column], tuple[Column, Column]]:
+        own = self.folder / "custom_allreduce_perf.parquet"
+        nccl = self.folder / "nccl_perf.parquet"
+        graph = _read(own, "backend", "num_gpus", "message_size", "latency").query("backend == 'vllm_graph'")
+        large = _read(nccl, "op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
+        large = large.query("op_name == 'all_reduce' and nccl_dtype == 'half'")
+        return _by_size(graph, tp, own), _by_size(large, tp, nccl)
+
+
+def _by_size(table: pd.DataFrame, tp: int, file: Path) -> tuple[Column, Column]:
+    rows = table[table["num_gpus"] == tp].groupby("message_size")["latency"].median()
+    if rows.empty:
+        sizes = ", ".join(str(n) for n in sorted(set(table["num_gpus"])))
+        raise InputError(file=file, field="num_gpus", value=tp, expected=f"a number of GPUs that was timed: {sizes}")
+    return rows.index.to_numpy(float), rows.to_numpy(float)
+
+
+def _read(file: Path, *columns: str) -> pd.DataFrame:
+    try:
+        table = pd.read_parquet(file)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"not a Parquet table ({error})", file=file) from None
+    for column in columns:
+        if column not in table:
+            raise InputError("missing column", file=file, field=column)
+    return table
+
+
+def filled(times: Column) -> Column:
+    """Times where batches that did not fit the memory (NaN) take twice as long as those of half the size."""
+    whole = times.copy()
+    for row, column in zip(*np.nonzero(np.isnan(whole)), strict=True):
+        # Row by row: the neighbour above and left is known already, or was filled just now.
+        whole[row, column] = 2 * (whole[row - 1, column] if row else whole[row, column - 1])
+    return whole
 
 
 def _columns(table: pd.DataFrame, *names: str) -> list[tuple[float, ...]]:

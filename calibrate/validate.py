@@ -6,30 +6,27 @@ the cap in flight), the server's never is, and both sides are summed up by the s
 
 from __future__ import annotations
 
-import zlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+import re
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pandas as pd
-
+from calibrate.measured import Replay, requests_of
+from calibrate.requests_csv import COLUMNS, FIGURES, figures, read_measured, table_of
+from calibrate.step_cycles import StepCycles
+from sim.config import EngineConfig
 from sim.errors import InputError
-from sim.experiment import simulate
-from workloads import Request
+from sim.experiment import settle, simulate
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping
 
-    from sim.config import EngineConfig
+    import pandas as pd
+
+    from calibrate.measured import Run
+    from sim.experiment import Result
     from sim.latency.profile import Profile
 
-COLUMNS = ("arrival_s", "send_s", "prompt_tokens", "output_tokens", "ttft_s", "e2e_s")
-"""What a measured file holds, seconds and tokens; ttft_s and e2e_s are counted from send_s."""
-
-_COUNTS = ("prompt_tokens", "output_tokens")
-
-FIGURES = ("throughput", "ttft_mean", "ttft_p50", "ttft_p99", "tpot_mean", "tpot_p99", "e2e_mean")
+__all__ = ["COLUMNS", "FIGURES", "Comparison", "compare", "figures", "of_profile", "read_measured", "validate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +35,16 @@ class Comparison:
 
     real: Mapping[str, float]
     simulated: Mapping[str, float]
+    steps: Mapping[str, float] | None = None
+    """How far single steps are off, where steps were measured."""
+    result: Result | None = None
+    """The simulated run."""
 
     @property
     def errors(self) -> dict[str, float]:
         """Signed fractions: simulated / real - 1. NaN for a TPOT where no request had a second token."""
-        return {name: self.simulated[name] / self.real[name] - 1.0 for name in FIGURES}
+        told = {name: self.simulated[name] / real - 1.0 for name, real in self.real.items()}
+        return told | dict(self.steps or {})
 
 
 def validate(
@@ -57,84 +59,76 @@ def validate(
 
     Raises InputError when requests did not finish: their figures would flatter the rest.
     """
-    requests = [
-        Request(str(row), float(arrival), int(prompt), int(output))
-        for row, (arrival, prompt, output) in enumerate(
-            zip(measured["arrival_s"], measured["prompt_tokens"], measured["output_tokens"], strict=True)
-        )
-    ]
-    result = simulate(requests, config, profile, max_in_flight=max_in_flight, on_progress=on_progress)
-    done = result.requests
-    lost = done[done["status"] != "finished"]
-    if len(lost):
-        first = lost.iloc[0]
-        raise InputError(
-            f"{len(lost)} of {len(done)} requests did not finish, first {first['request_id']}: {first['error']}"
-        )
-    simulated = pd.DataFrame(
-        {
-            "send_s": done["send_s"],
-            "output_tokens": done["output_tokens"],
-            "ttft_s": done["first_token_s"] - done["send_s"],
-            "e2e_s": done["finish_s"] - done["send_s"],
-        }
-    )
-    return Comparison(figures(measured), figures(simulated))
+    result = simulate(requests_of(measured), config, profile, max_in_flight=max_in_flight, on_progress=on_progress)
+    return Comparison(figures(measured), figures(table_of(result)), result=result)
 
 
-def figures(run: pd.DataFrame) -> dict[str, float]:
-    """The compared figures of a run: columns send_s, output_tokens, ttft_s, e2e_s.
+def compare(
+    run: Run,
+    profile: Profile,
+    config: EngineConfig | None = None,
+    *,
+    max_in_flight: int | None = None,
+    on_progress: Callable[[float, int], None] | None = None,
+) -> Comparison:
+    """Simulate a run of `measured.read_runs` and compare.
 
-    Throughput is all output tokens over the time from the first send to the last answer. TPOT is
-    (e2e - ttft) / (output - 1), over the requests with more than one token, as in `vllm bench serve`.
+    Flags of `config` stand above those that the run was measured under, and those above the profile's.
     """
-    ttft, e2e = run["ttft_s"], run["e2e_s"]
-    streamed = run["output_tokens"] > 1
-    tpot = (e2e - ttft)[streamed] / (run["output_tokens"] - 1)[streamed]
-    span_s = (run["send_s"] + e2e).max() - run["send_s"].min()
-    values = (
-        run["output_tokens"].sum() / span_s,
-        ttft.mean(),
-        ttft.quantile(0.5),
-        ttft.quantile(0.99),
-        tpot.mean(),
-        tpot.quantile(0.99),
-        e2e.mean(),
-    )
-    return {name: float(value) for name, value in zip(FIGURES, values, strict=True)}
+    config = _over(config or EngineConfig(), run.settings if isinstance(run, Replay) else {})
+    if isinstance(run, StepCycles):
+        priced = run.priced(profile, async_scheduling=settle(config, profile).async_scheduling)
+        return Comparison(run.real(), run.simulated(priced), steps=run.step_errors(priced))
+    stop = _Stop(run.until_s, on_progress)
+    cap = max_in_flight or run.max_in_flight
+    result = simulate(run.requests(), config, profile, max_in_flight=cap, on_progress=stop)
+    return Comparison(run.real, run.measure(result), result=result)
 
 
-def read_measured(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """A measured run's rows, in order of arrival. Raises InputError naming file, line and column; OSError."""
-    packed: Literal["gzip"] | None = "gzip" if str(path).endswith(".gz") else None
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, compression=packed)
-    except pd.errors.EmptyDataError as error:
-        raise InputError("empty", file=path, expected=f"columns {', '.join(COLUMNS)}") from error
-    except (pd.errors.ParserError, UnicodeDecodeError, EOFError, zlib.error) as error:
-        raise InputError(f"not a CSV file: {error}", file=path) from error
-    missing = [name for name in COLUMNS if name not in table]
-    if missing:
-        raise InputError(f"missing column {missing[0]}", file=path, line=1, expected=f"columns {', '.join(COLUMNS)}")
-    if table.empty:
-        raise InputError("no rows", file=path)
-    run = pd.DataFrame({name: _column(table[name], path) for name in COLUMNS})
-    for name in ("ttft_s", "e2e_s"):
-        _require(run[name] > 0, table[name], path, "seconds > 0")
-    _require(run["e2e_s"] >= run["ttft_s"], table["e2e_s"], path, "at least ttft_s")
-    return run.sort_values("arrival_s", kind="stable", ignore_index=True)
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """Ends a simulation whose client stopped looking at a certain time."""
+
+    until_s: float | None
+    on_progress: Callable[[float, int], None] | None
+
+    def __call__(self, now_s: float, done: int) -> None:
+        if self.on_progress is not None:
+            self.on_progress(now_s, done)
+        if self.until_s is not None and now_s > self.until_s:
+            raise KeyboardInterrupt  # how an onlooker ends a run
 
 
-def _column(text: pd.Series[str], path: str | os.PathLike[str]) -> pd.Series[float]:
-    values = pd.to_numeric(text, errors="coerce")
-    whole = text.name in _COUNTS
-    ok = np.isfinite(values) & (values >= 1 if whole else values >= 0)
-    ok &= values == values.round() if whole else True
-    _require(ok, text, path, "an integer >= 1" if whole else "seconds >= 0")
-    return values
+def _over(config: EngineConfig, settings: Mapping[str, object]) -> EngineConfig:
+    known = {f.name for f in fields(EngineConfig)}
+    unset = {n: v for n, v in settings.items() if n in known and getattr(config, n) is None}
+    return replace(config, **unset)  # type: ignore[arg-type]
 
 
-def _require(ok: pd.Series[bool], values: pd.Series[str], path: str | os.PathLike[str], expected: str) -> None:
-    if not ok.all():
-        row = int(np.flatnonzero(~ok.to_numpy())[0])
-        raise InputError(file=path, line=row + 2, field=str(values.name), value=values.iloc[row], expected=expected)
+def of_profile(runs: list[Run], profile: Profile) -> tuple[list[Run], list[str]]:
+    """The runs of a profile's model (and number of GPUs, where a run says it), and the others' names.
+
+    Raises InputError where none is left.
+    """
+    own = [run for run in runs if _fits(run, profile)]
+    if not own:
+        seen = ", ".join(sorted({_what(run) for run in runs}))
+        wanted = f"{profile.model} on {profile.tensor_parallel_size} GPU, which profile {profile.name} is of"
+        raise InputError(field="model", value=seen, expected=wanted)
+    return own, [run.name for run in runs if run not in own]
+
+
+def _what(run: Run) -> str:
+    return f"{run.model} on {run.tensor_parallel_size} GPUs" if isinstance(run, StepCycles) else run.model
+
+
+def _fits(run: Run, profile: Profile) -> bool:
+    if isinstance(run, StepCycles) and run.tensor_parallel_size != profile.tensor_parallel_size:
+        return False
+    return not run.model or _plain(run.model) == _plain(profile.model)
+
+
+def _plain(model: str) -> str:
+    """A model's name without owner and variant: a chat model takes as long as its base."""
+    name = model.rpartition("/")[2].lower()
+    return re.sub(r"(-(hf|instruct|chat|base|it))+$", "", name)
