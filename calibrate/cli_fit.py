@@ -54,7 +54,7 @@ def _graphs(_ctx: click.Context, _param: click.Parameter, said: str) -> Graphs |
     return Graphs(capture_sizes(int(tokens), int(seqs)), mixed=True)
 
 
-def _server(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) -> dict[str, object]:
+def server_flags(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) -> dict[str, object]:
     """Values as JSON where they are that, else as text."""
     server: dict[str, object] = {}
     for text in said:
@@ -102,7 +102,7 @@ def _server(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...])
 @click.option(
     "--server",
     multiple=True,
-    callback=_server,
+    callback=server_flags,
     metavar="FLAG=VALUE",
     help="A vllm serve flag that the steps were measured under, where the samples do not say: async_scheduling=false.",
 )
@@ -135,7 +135,7 @@ def command(
         server=server,
         command=command_line(),
     )
-    _require_place(out)
+    require_place(out)
     table = _prepared(read_all(samples), mean_context, graphs)
     chosen = tuple(term for term in terms if term != "none") if terms else None
     with nullcontext() if report is None else result_directory(report) as folder:
@@ -146,10 +146,10 @@ def command(
 
             write_report(made, folder)
         write_text_atomic(out, made.profile.to_json())
-    _tell(made, out)
+    tell(made, out)
 
 
-def _require_place(out: Path) -> None:
+def require_place(out: Path) -> None:
     """Say before the work, not after it, that the profile cannot be written."""
     if out.is_dir():
         raise InputError(file=out, expected="the name of a file: this is a folder")
@@ -163,7 +163,7 @@ def _prepared(samples: Samples, mean_context: float | None, graphs: Graphs | Non
     return samples if graphs is None else padded(samples, graphs)
 
 
-def _tell(made: Calibration, out: Path) -> None:
+def tell(made: Calibration, out: Path) -> None:
     told = made.profile.held_out
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{made.profile.name}: {len(made.samples):,} steps, wrote {out}")

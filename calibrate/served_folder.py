@@ -58,6 +58,11 @@ def read(folder: Path) -> Served:
     )
 
 
+def settings(folder: Path) -> dict[str, object]:
+    """The server's flags alone. Raises InputError and OSError."""
+    return _settings(Fields.read(folder / META))
+
+
 def figures(run: pd.DataFrame) -> dict[str, float]:
     """Those of any run of requests, and the makespan: from the first request in the queue to the last token."""
     makespan_s = float((run["send_s"] + run["e2e_s"]).max() - run["send_s"].min())
