@@ -164,6 +164,7 @@ def _prepared(samples: Samples, mean_context: float | None, graphs: Graphs | Non
 
 
 def tell(made: Calibration, out: Path) -> None:
+    """Print how well the profile foretells, and what the samples could not say."""
     told = made.profile.held_out
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{made.profile.name}: {len(made.samples):,} steps, wrote {out}")

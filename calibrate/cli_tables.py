@@ -37,9 +37,7 @@ def _notes(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) 
 @click.command(cls=RecordedCommand, short_help="Compose a model's steps from tables of measured kernels.")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The profile, a JSON file.")
-@click.option(
-    "--samples", type=click.Path(dir_okay=False, path_type=Path), help="Write the composed steps too (Parquet)."
-)
+@click.option("--samples", type=click.Path(dir_okay=False, path_type=Path), help="Write the steps too (Parquet).")
 @click.option(
     "--report", type=click.Path(file_okay=False, path_type=Path), help="Folder for report.md and its pictures."
 )

@@ -205,8 +205,8 @@ class OpTables:
             return 0.0
         own, nccl = self._allreduce(tp)
         sizes, times = own if size_bytes <= _CUSTOM_ALLREDUCE_BYTES else nccl
-        size_bytes, beyond = min(size_bytes, sizes[-1]), max(1.0, size_bytes / sizes[-1])
-        log_ms = float(np.interp(np.log(size_bytes), np.log(sizes), np.log(times)))
+        beyond = max(1.0, size_bytes / float(sizes[-1]))
+        log_ms = float(np.interp(math.log(size_bytes / beyond), np.log(sizes), np.log(times)))
         return beyond * math.exp(log_ms)
 
     def samples(self, model: ModelSpec) -> Samples:
