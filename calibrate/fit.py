@@ -223,7 +223,8 @@ class _Search:
         loss = weighted_soft_l1(weights)
         start = np.clip(self.x, low, high)
         found = least_squares(self.with_priors, start, bounds=(low, high), loss=loss, f_scale=_OUTLIER)
-        return replace(self, x=found.x, cost=float(found.cost), free=found.active_mask == 0)
+        at_bound = np.where(found.active_mask < 0, low, np.where(found.active_mask > 0, high, found.x))
+        return replace(self, x=at_bound, cost=float(found.cost), free=found.active_mask == 0)
 
     def jacobian(self) -> Column:
         low, high = self.bounds()

@@ -83,7 +83,7 @@ def calibrate(
         terms, scores = choose_terms(samples, fixed=fixed, on_fold=on_fold)
     found = fit(samples, fixed=fixed, terms=terms, graphs=graphs)
     held_out = cross_validate(samples, fixed=fixed, terms=terms, on_fold=on_fold)
-    told = statements(samples) | _confounded(found)
+    told = statements(samples) | _confounded(found) | _poor(held_out)
     profile = Profile(
         name=target.name,
         model=model.name,
@@ -178,6 +178,18 @@ def _confounded(found: Fit) -> dict[str, str]:
         return {}
     listed = "; ".join(" with ".join(group) for group in found.confounded)
     return {"told together only": f"{listed}: the samples fix a combination of them, each alone is uncertain"}
+
+
+def _poor(held_out: HeldOut) -> dict[str, str]:
+    if not held_out.regimes or held_out.score < _POOR:
+        return {}
+    return {
+        "worth": f"the mean held-out error is {held_out.score:.0%}: these steps scatter more than any law can say, or"
+        " do not follow this one. Time them again, on a machine that does nothing else, before you use the profile"
+    }
+
+
+_POOR = 0.15
 
 
 def _provenance(

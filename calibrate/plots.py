@@ -171,4 +171,4 @@ def _finish(panel: Axes, *, legend: bool = True) -> None:
     panel.grid(color=GRID, linewidth=0.8)
     panel.set_axisbelow(True)
     if legend:
-        panel.legend(frameon=False, fontsize=8.5, markerscale=1.6)
+        panel.legend(loc="upper left", frameon=False, fontsize=8.5, markerscale=1.6)  # "best" searches, slowly

@@ -28,5 +28,6 @@ def sandwich(jacobian: Column, errors: Column, weights: Column, outlier: float) 
     pull = weights / np.sqrt(1.0 + (errors / outlier) ** 2)
     bread = np.linalg.pinv(jacobian.T @ (pull[:, None] * jacobian))
     filling = jacobian * (pull * errors)[:, None]
-    spread: Column = np.sqrt(np.diag(bread @ (filling.T @ filling) @ bread))
+    variance = np.diag(bread @ (filling.T @ filling) @ bread)
+    spread: Column = np.sqrt(np.maximum(variance, 0.0))  # rounding can leave a 0 below 0
     return spread

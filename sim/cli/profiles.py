@@ -24,14 +24,17 @@ def command(as_json: bool) -> None:
         click.echo(json.dumps(told, indent=2))
         return
     table = Table()
-    for column in ("profile", "model", "device", "engine"):
+    table.add_column("profile", no_wrap=True)
+    for column in ("device", "engine"):
         table.add_column(column, overflow="fold")
-    for column in ("tokens", "sequences", "decode context", "error"):
-        table.add_column(column, justify="right", overflow="fold")
+    for column in ("tokens", "sequences", "context", "error"):
+        table.add_column(column, justify="right", no_wrap=True)
     for row in told:
         table.add_row(*_cells(row))
     Console().print(table)
-    click.echo(f"Default: {DEFAULT_PROFILE}. Error: median of held-out steps; *: of the fit's own steps.")
+    click.echo("Tokens, sequences, decode context: of the largest step that was timed.")
+    click.echo("Error: median of steps held out of the fit; *: of the fit's own steps, its worst kind.")
+    click.echo(f"Default: {DEFAULT_PROFILE}.")
 
 
 def describe(profile: Profile) -> dict[str, Any]:
@@ -57,12 +60,11 @@ def describe(profile: Profile) -> dict[str, Any]:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     gpus = row["gpu"] if row["tensor_parallel_size"] == 1 else f"{row['tensor_parallel_size']} x {row['gpu']}"
-    ends = [row["domain"][axis] for axis in ("num_tokens", "num_seqs", "decode_context")]
+    largest = [row["domain"][axis][1] for axis in ("num_tokens", "num_seqs", "decode_context")]
     known = [size for size in row["fit_errors"].values() if isinstance(size, float)]
     error = "-"
     if row["held_out_error"] is not None:
         error = f"{row['held_out_error']:.1%}"
     elif known:
         error = f"{max(known):.1%}*"
-    domain = [f"{low:,.0f} - {high:,.0f}" for low, high in ends]
-    return [row["name"], row["model"], gpus, f"{row['engine']} {row['engine_version']}", *domain, error]
+    return [row["name"], gpus, f"{row['engine']} {row['engine_version']}", *(f"{n:,.0f}" for n in largest), error]

@@ -91,6 +91,14 @@ def test_samples_that_do_not_say_what_they_are_of(h200_samples, changed: dict[st
         calibrate(h200_samples(60, origin=origin), Target(name="p"), terms=())
 
 
+def test_samples_that_follow_no_law(h200_samples) -> None:
+    """Times that have nothing to do with the steps: the profile says that it is worth nothing."""
+    samples = h200_samples(60)
+    luck = np.exp(np.random.default_rng(1).normal(-4, 1.0, len(samples)))
+    made = calibrate(replace(samples, seconds=luck), Target(name="p"), terms=())
+    assert "Time them again" in made.profile.provenance["notes"]["worth"]
+
+
 def test_one_shape_only(h200_samples) -> None:
     one = h200_samples(60).where(np.zeros(500, dtype=int))
     with pytest.raises(InputError, match=r"samples: got 1, expected at least .* different step shapes"):
