@@ -146,9 +146,11 @@ def test_graphs_and_contexts_that_a_log_does_not_say(h200_samples, tmp_path: Pat
     )
     write_samples(tmp_path / "log.parquet", plain)
     out = tmp_path / "p.json"
-    options = ("--mean-context", 1000, "--graphs", "vllm:8192,512", "--term", "none")
+    options = ("--mean-context", 1000, "--graphs", "vllm:8192,512", "--term", "none", "--fix", "context_s=3.3e-8")
     assert run("calibrate", "fit", tmp_path / "log.parquet", "--out", out, *options) == 0
     document = json.loads(out.read_text())
     assert document["law"]["graphs"]["sizes"][-1] == 512
     assert document["law"]["graphs"]["mixed"] is True
-    assert document["law"]["coefficients"]["context_s"]["value"] > 0
+    assert document["law"]["coefficients"]["context_s"]["value"] == 3.3e-8
+    assert document["domain"]["decode_context"][1] == 1000 * max(made.num_decodes)
+    assert "contexts" not in document["provenance"]["notes"], "they are known now"
