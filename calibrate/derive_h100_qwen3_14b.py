@@ -64,8 +64,8 @@ NOTES = {
     " embedding",
     "host": "async scheduling hid the host's time behind the GPU: host_step_s and host_row_s are 0 and cannot be told",
     "async scheduling": "a request that arrives while step k runs joins step k + 2, which the simulated scheduler does"
-    " by itself. client.request_s is what is left, the 20 ms that the source finds no step for less one mean step; it was not"
-    " fitted to any TTFT",
+    " by itself. client.request_s is what is left, the 20 ms that the source finds no step for less one mean step; it"
+    " was not fitted to any TTFT",
     "decode_context": "stated up to the KV cache's size, 10 % beyond the largest sample: the term is a straight line",
     "later chunks": "chunks after a context were not timed; they are priced by their query-key pairs",
 }

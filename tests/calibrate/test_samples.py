@@ -48,7 +48,21 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
 
 def test_totals_are_those_that_the_simulator_prices() -> None:
     """The same step as a plan of the scheduler and as a sample."""
-    plan = StepPlan([], [512, 256, 1, 1], [0, 1024, 700, 30], [0, 1], [], [], [], 770, 4, 0, 0, Limit.NOTHING)
+    plan = StepPlan(
+        requests=[],
+        num_scheduled_tokens=[512, 256, 1, 1],
+        num_computed_tokens=[0, 1024, 700, 30],
+        num_drafts={},
+        chunks=[0, 1],
+        partial=[],
+        admitted=[],
+        preempted=[],
+        total_num_scheduled_tokens=770,
+        num_running=4,
+        num_waiting=0,
+        num_free_blocks=0,
+        limit=Limit.NOTHING,
+    )
     shape = StepShape.from_plan(plan)
     sample = Samples.of_steps([MIXED])
     for name in ("num_tokens", "num_seqs", "decode_context", "chunk_tokens", "chunk_pairs", "num_sampled"):
