@@ -12,8 +12,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from calibrate.torch_options import make_bench, model_name, torch_options
-from sim.cli.flags import EngineCommand, engine_config, engine_options
+from calibrate.torch_options import TorchCommand, make_bench, model_name, torch_options
+from sim.cli.flags import engine_config, engine_options
 from sim.cli.workload_flags import TRACE_HELP, open_from, workload_options
 from sim.errors import InputError
 
@@ -57,7 +57,7 @@ class _Compared:
 
 
 @click.command(
-    cls=EngineCommand,
+    cls=TorchCommand,
     context_settings={"max_content_width": 120},
     short_help="Serve a small trace with real forward passes; compare the simulation.",
     help=f"""Serve a workload with real forward passes, by the wall clock, and simulate it with a profile.

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibrate.torch_options import device_of, make_bench, torch_options
-from sim.cli.flags import EngineCommand
+from calibrate.torch_options import TorchCommand, device_of, make_bench, torch_options
 from sim.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ _CPU_REACH = {"max_tokens": 2048, "max_seqs": 64, "max_context": 2048}
 _GPU_REACH = {"max_tokens": 16384, "max_seqs": 512, "max_context": 32768}
 
 
-@click.command(cls=EngineCommand, short_help="Time real forward passes of a model's decoder with torch.")
+@click.command(cls=TorchCommand, short_help="Time real forward passes of a model's decoder with torch.")
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Samples (Parquet).")
 @click.option("--budget-s", default=300.0, show_default=True, type=click.FloatRange(min=1), help="Time to measure for.")
 @click.option("--steps", default=_STEPS, show_default=True, type=click.IntRange(min=1), help="Grid steps at most.")

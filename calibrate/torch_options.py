@@ -6,7 +6,6 @@ Not for torch itself, which is only loaded when a runner is made: `elpase calibr
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -16,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from calibrate.cli import RecordedCommand, command_line
 from calibrate.samples import Origin
-from sim.cli.flags import GroupedOption
+from sim.cli.flags import EngineCommand, GroupedOption
 from sim.cli.progress import working
 from sim.errors import InputError
 from sim.hf_config import DTYPE_BYTES, HfConfig
@@ -78,8 +78,12 @@ _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+class TorchCommand(RecordedCommand, EngineCommand):
+    """Grouped help, and a record of how it was called."""
+
+
 def torch_options(*, without: tuple[str, ...] = ()) -> Callable[[Decorated], Decorated]:
-    """Add the flags that `make_bench` reads to a command with `cls=EngineCommand`, but those it has already."""
+    """Add the flags that `make_bench` reads to a command with `cls=TorchCommand`, but those it has already."""
 
     def add(function: Decorated) -> Decorated:
         for name, settings in reversed(_OPTIONS):
@@ -159,12 +163,6 @@ def model_name(model: str) -> str:
     if path.is_dir():
         return path.name
     return path.parent.name if path.name == "config.json" and path.parent.name else path.stem.lower()
-
-
-def command_line() -> str:
-    """What was called, without the paths of one machine."""
-    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
-    return " ".join(["elpase", *words])
 
 
 def _origin(runner: Any, facts: Any, source: Path, dtype: str) -> Origin:

@@ -30,8 +30,7 @@ class DecodeGraphs:
     """Graphs of one decoder, sharing their memory and their inputs."""
 
     def __init__(self, decoder: Decoder, cache: PagedCache, backend: Backend, sizes: tuple[int, ...]) -> None:
-        usable = decoder.device.type == "cuda" and backend.kernel.capturable
-        self.sizes = sizes if usable else ()
+        self.sizes = sizes if self._usable(decoder, backend) else ()
         self._decoder = decoder
         self._cache = cache
         self._kernel = backend.kernel
@@ -39,6 +38,10 @@ class DecodeGraphs:
         self._pool: Any = None
         if self.sizes:
             self._make_inputs(self.sizes[-1], decoder.device)
+
+    @staticmethod
+    def _usable(decoder: Decoder, backend: Backend) -> bool:
+        return bool(decoder.device.type == "cuda" and backend.kernel.capturable)
 
     def size_for(self, rows: int) -> int | None:
         """The smallest captured size that holds so many rows; None where none does."""
