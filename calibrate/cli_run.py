@@ -12,16 +12,18 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from calibrate.torch_options import TorchCommand, make_bench, model_name, torch_options
+from calibrate.cli_fit import require_place
+from calibrate.torch_options import TorchCommand, device_of, make_bench, model_name, torch_options
 from sim.cli.flags import engine_config, engine_options
 from sim.cli.workload_flags import TRACE_HELP, open_from, workload_options
 from sim.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from calibrate.real_run import RealRun, StepErrors
     from calibrate.torch_options import Bench
+    from calibrate.torch_session import Session
     from sim.core.config import SchedulerConfig
     from sim.latency.profile import Profile
     from workloads import Request
@@ -40,6 +42,9 @@ _LABELS = {
     "p99_itl_ms": "ITL p99",
 }
 _MOST_REQUESTS = 100_000
+_ANY_BLOCKS = 10_000_000
+"""A stand-in while it is not known how many fit."""
+_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,55 +67,75 @@ class _Compared:
     short_help="Serve a small trace with real forward passes; compare the simulation.",
     help=f"""Serve a workload with real forward passes, by the wall clock, and simulate it with a profile.
 
-    The project's own scheduler decides in both; the figures are those of `vllm bench serve`. Use a profile that was
-    fitted on this device.
+    The project's own scheduler decides in both; the figures are those of `vllm bench serve`. The profile must be of
+    this device: --calibrate-s makes one on the spot.
 
     {TRACE_HELP}
 
-    Example: elpase calibrate run random --num-prompts 60 --request-rate 2 --model config.json --profile cpu.json""",
+    Example: elpase calibrate run random --num-prompts 60 --request-rate 2 --model config.json --calibrate-s 120""",
 )
-@click.option("--profile", required=True, help="Latency profile: a name or a JSON file.")
+@click.option("--profile", help="Latency profile: a name or a JSON file.")
+@click.option(
+    "--calibrate-s",
+    type=click.FloatRange(min=1),
+    help="Instead: fit one here, to what so many seconds of measuring tell, before, between and after the real runs.",
+)
+@click.option("--samples", type=_FILE, help="With --calibrate-s: where its samples go; goes on with what is there.")
+@click.option("--save-profile", type=_FILE, help="With --calibrate-s: where its profile goes.")
 @click.option("--repeats", default=1, show_default=True, type=click.IntRange(min=1), help="Real runs, one by one.")
-@click.option("--samples", type=click.Path(dir_okay=False, path_type=Path), help="Write the real steps as samples.")
+@click.option("--run-samples", type=_FILE, help="Write the steps of the real runs as samples.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @torch_options(without=("--dtype",))
 @workload_options
 @engine_options
-def command(profile: str, repeats: int, samples: Path | None, as_json: bool, **kwargs: Any) -> None:  # noqa: D103
+def command(profile: str | None, as_json: bool, **kwargs: Any) -> None:  # noqa: D103
     from calibrate.real_run import predict, step_errors
     from sim.latency.profile import Profile
 
-    loaded = Profile.load(profile)
+    _check_flags(profile, kwargs)
+    loaded = None if profile is None else Profile.load(profile)
     bench, config = _server(loaded, kwargs)
     for note in _differences(loaded, bench):
         click.echo(f"elpase: note: {note}", err=True)
     requests = _requests(kwargs, config)
-    runs = _serve(requests, config, bench, repeats, kwargs["max_concurrency"])
-    simulated = predict(requests, config, loaded, kwargs["max_concurrency"])
-    compared = _Compared([run.figures for run in runs], simulated, [step_errors(run.steps, loaded) for run in runs])
-    if samples is not None:
-        _write_samples(samples, bench, runs)
+    session = _session(bench, config, requests, kwargs) if loaded is None else None
+    runs = _serve(requests, config, bench, session, kwargs)
+    fitted = loaded or _fitted(session, kwargs["save_profile"])
+    simulated = predict(requests, config, fitted, kwargs["max_concurrency"])
+    compared = _Compared([run.figures for run in runs], simulated, [step_errors(run.steps, fitted) for run in runs])
+    if kwargs["run_samples"] is not None:
+        _write_samples(kwargs["run_samples"], bench, runs)
     if as_json:
-        click.echo(json.dumps(_document(compared, bench, config, loaded, len(requests)), indent=2))
+        click.echo(json.dumps(_document(compared, bench, config, fitted, len(requests)), indent=2))
     else:
-        _print(compared, f"{len(requests)} requests, {bench.shape.name} on {bench.origin.device}, {repeats} real runs")
+        _print(
+            compared, f"{len(requests)} requests, {bench.shape.name} on {bench.origin.device}, {len(runs)} real runs"
+        )
 
 
-def _server(profile: Profile, kwargs: dict[str, Any]) -> tuple[Bench, SchedulerConfig]:
+def _check_flags(profile: str | None, kwargs: Mapping[str, Any]) -> None:
+    """Raise for flags that leave no profile, or two, and for files that could not be written in the end."""
+    if (profile is None) == (kwargs["calibrate_s"] is None):
+        raise click.UsageError("say --profile, or --calibrate-s to fit one here")
+    for name in ("samples", "save_profile"):
+        if kwargs[name] is not None and profile is not None:
+            raise click.UsageError(f"--{name.replace('_', '-')} goes with --calibrate-s")
+    for name in ("samples", "save_profile", "run_samples"):
+        if kwargs[name] is not None:
+            require_place(kwargs[name])
+
+
+def _server(profile: Profile | None, kwargs: dict[str, Any]) -> tuple[Bench, SchedulerConfig]:
     """The runner, and the scheduler's numbers for the KV cache that it has."""
     from calibrate.torch_options import model_source
     from sim.specs import ModelSpec
 
     # Synchronous, and no further than the profile was fitted, unless the flags say so.
-    reach = {
-        "max_num_batched_tokens": int(min(2048, profile.domain.num_tokens[1])),
-        "max_num_seqs": int(min(256, profile.domain.num_seqs[1])),
-    }
     flags = engine_config({"async_scheduling": False, **{n: v for n, v in kwargs.items() if v is not None}})
     spec = ModelSpec.from_hf_config(model_source(kwargs["model"]), name=model_name(kwargs["model"]))
-    defaults = reach | {n: v for n, v in profile.server.items() if n in ("block_size", *reach)}
+    defaults = _defaults(profile, kwargs)
     blocks = flags.num_gpu_blocks_override
-    placed = replace(flags, num_gpu_blocks_override=blocks or _MOST_REQUESTS)
+    placed = replace(flags, num_gpu_blocks_override=blocks or _ANY_BLOCKS)
     config = placed.resolve(model=spec, server_defaults=defaults)
     bench = make_bench(
         kwargs,
@@ -123,8 +148,55 @@ def _server(profile: Profile, kwargs: dict[str, Any]) -> tuple[Bench, SchedulerC
     return bench, fits.resolve(model=spec, server_defaults=defaults)
 
 
-def _differences(profile: Profile, bench: Bench) -> list[str]:
+def _defaults(profile: Profile | None, kwargs: Mapping[str, Any]) -> dict[str, object]:
+    """What the server takes where the flags say nothing."""
+    tokens, seqs = (1024, 32) if device_of(kwargs) == "cpu" else (2048, 256)
+    if profile is None:
+        return {"max_num_batched_tokens": tokens, "max_num_seqs": seqs}
+    reach = {
+        "max_num_batched_tokens": int(min(tokens, profile.domain.num_tokens[1])),
+        "max_num_seqs": int(min(seqs, profile.domain.num_seqs[1])),
+    }
+    return reach | {n: v for n, v in profile.server.items() if n in ("block_size", *reach)}
+
+
+def _session(bench: Bench, config: SchedulerConfig, requests: Sequence[Request], kwargs: Mapping[str, Any]) -> Session:
+    """Measures what the server can come across: its own limits, and the longest request's context."""
+    from calibrate.measure import Table
+    from calibrate.torch_session import Session
+
+    longest = max(request.prompt_tokens + request.output_tokens for request in requests)
+    return Session.reaching(
+        bench,
+        Table.open(kwargs["samples"], bench.origin),
+        max_tokens=max(16, config.max_num_batched_tokens),
+        max_seqs=config.max_num_seqs,
+        max_context=max(16, min(longest, config.max_model_len)),
+    )
+
+
+def _fitted(session: Session | None, path: Path | None) -> Profile:
+    """A profile of all that the session has measured."""
+    from calibrate.cli import command_line
+    from calibrate.make_profile import Target, calibrate
+    from calibrate.samples import Samples
+    from sim.cli.output import write_text_atomic
+    from sim.cli.progress import counting
+
+    assert session is not None
+    samples = Samples.of_steps(session.table.steps, session.table.origin)
+    target = Target(name=path.stem if path else session.bench.shape.name, command=command_line())
+    with counting("fit", "fits") as on_fold:
+        made = calibrate(samples, target, on_fold=on_fold)
+    if path is not None:
+        write_text_atomic(path, made.profile.to_json())
+    return made.profile
+
+
+def _differences(profile: Profile | None, bench: Bench) -> list[str]:
     """What of the profile's origin is not as here. Raises InputError for another model or type."""
+    if profile is None:
+        return []
     for field, here in (("model", bench.shape.name), ("dtype", bench.dtype)):
         if getattr(profile, field) != here:
             raise InputError(field=f"{field} of profile {profile.name}", value=getattr(profile, field), expected=here)
@@ -144,17 +216,26 @@ def _requests(kwargs: dict[str, Any], config: SchedulerConfig) -> list[Request]:
 
 
 def _serve(
-    requests: Sequence[Request], config: SchedulerConfig, bench: Bench, repeats: int, cap: int | None
+    requests: Sequence[Request],
+    config: SchedulerConfig,
+    bench: Bench,
+    session: Session | None,
+    kwargs: Mapping[str, Any],
 ) -> list[RealRun]:
+    """The real runs, with a share of the measuring before, between and after them."""
     from calibrate.real_run import serve_for_real
     from sim.cli.progress import progress_bar, working
 
     with working("warming up"):
         bench.runner.warm_up(config.max_num_seqs, config.max_num_batched_tokens)
-    runs = []
-    for index in range(repeats):
-        with progress_bar(f"real run {index + 1}/{repeats}", len(requests)) as on_done:
-            runs.append(serve_for_real(requests, config, bench.runner, max_in_flight=cap, on_done=on_done))
+    repeats, cap = kwargs["repeats"], kwargs["max_concurrency"]
+    runs: list[RealRun] = []
+    for index in range(repeats + 1):
+        if session is not None:
+            session.go(kwargs["calibrate_s"] / (repeats + 1))
+        if index < repeats:
+            with progress_bar(f"real run {index + 1}/{repeats}", len(requests)) as on_done:
+                runs.append(serve_for_real(requests, config, bench.runner, max_in_flight=cap, on_done=on_done))
     return runs
 
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from calibrate.torch_options import TorchCommand, device_of, make_bench, torch_options
 from sim.errors import InputError
 
-if TYPE_CHECKING:
-    from calibrate.measure import Table
-    from calibrate.torch_options import Bench
-
-_SERVED_SHARE = 0.2
-"""Of the time budget, for steps of real serving."""
 _STEPS = 2000
 _CPU_REACH = {"max_tokens": 2048, "max_seqs": 64, "max_context": 2048}
 _GPU_REACH = {"max_tokens": 16384, "max_seqs": 512, "max_context": 32768}
@@ -42,20 +37,23 @@ def command(out: Path, budget_s: float, **kwargs: Any) -> None:
     Example: elpase calibrate torch --model llama-3.1-8b --out h200-8b.parquet --budget-s 300
     """
     from calibrate.measure import Table
+    from calibrate.torch_session import Session
 
     if not out.resolve().parent.is_dir():
         raise InputError(field="--out", value=str(out), expected="a file in a folder that exists")
-    kwargs |= _reach(kwargs)
+    reach = _reach(kwargs)
     bench = make_bench(
         kwargs,
-        max_tokens=kwargs["max_tokens"],
-        max_seqs=kwargs["max_seqs"],
+        max_tokens=reach["max_tokens"],
+        max_seqs=reach["max_seqs"],
         shard_of=kwargs["shard_of"],
         cold_l2=kwargs["cold_l2"],
     )
     table = Table.open(out, bench.origin)
     before = len(table.steps)
-    _measure(bench, table, budget_s, kwargs)
+    reached = Session.reaching(bench, table, **reach)
+    chosen = {name: kwargs[name] for name in ("repeats", "per_step_s", "served", "steps")}
+    replace(reached, **chosen).go(budget_s)
     click.echo(
         f"{len(table.steps) - before} new samples, {len(table.steps)} in all, {len(table.skipped)} steps left out;"
         f" attention {bench.runner.backend.name}; wrote {out}"
@@ -66,34 +64,3 @@ def _reach(kwargs: dict[str, Any]) -> dict[str, int]:
     """How far the grid goes where nothing was said: less on a CPU."""
     defaults = _CPU_REACH if device_of(kwargs) == "cpu" else _GPU_REACH
     return {name: kwargs[name] or default for name, default in defaults.items()}
-
-
-def _measure(bench: Bench, table: Table, budget_s: float, kwargs: dict[str, Any]) -> None:
-    """The grid, then bursts of requests; an interrupted measurement has kept what it had."""
-    from calibrate.grid import GridLimits, grid
-    from calibrate.measure import Effort, measure
-    from calibrate.served_steps import padded_by, served_steps
-    from sim.cli.progress import counting
-
-    runner = bench.runner
-    limits = GridLimits(
-        kwargs["max_tokens"], kwargs["max_seqs"], kwargs["max_context"], runner.kv_tokens, bench.shape.max_model_len
-    )
-    served_s = _SERVED_SHARE * budget_s if kwargs["served"] else 0.0
-    effort = Effort(budget_s - served_s, kwargs["repeats"], kwargs["per_step_s"])
-    steps = grid(limits, kwargs["steps"])
-    with counting("grid", "steps", len(steps)) as advance:
-        measure(steps, runner, table, effort, memory_error=bench.memory_error, on_step=lambda _step: advance())
-    if served_s:
-        with counting("serving", "bursts") as advance:
-            found = served_steps(
-                runner,
-                limits,
-                runner.block_size,
-                served_s,
-                padded_by(runner),
-                seed=len(table.steps),
-                on_burst=lambda _size: advance(),
-            )
-        table.steps += found
-        table.save()

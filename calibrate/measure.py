@@ -61,7 +61,8 @@ class Effort:
 class Table:
     """The samples of one origin, and the file that they are kept in."""
 
-    path: Path
+    path: Path | None
+    """None: nowhere."""
     origin: Origin
     steps: list[TimedStep] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -69,9 +70,9 @@ class Table:
     _saved_s: float = 0.0
 
     @classmethod
-    def open(cls, path: Path, origin: Origin) -> Table:
+    def open(cls, path: Path | None, origin: Origin) -> Table:
         """A new table, or the one that is there. Raises InputError where that is of another device, model or build."""
-        if not path.exists():
+        if path is None or not path.exists():
             return cls(path, origin)
         found = read_samples(path)
         old = found.origins[0]
@@ -94,7 +95,7 @@ class Table:
     def save(self) -> None:
         """Write the file."""
         self._saved_s = time.monotonic()
-        if self.steps:
+        if self.steps and self.path is not None:
             origin = replace(self.origin, notes={**self.origin.notes, "skipped": self.skipped})
             write_samples(self.path, Samples.of_steps(self.steps, origin))
 

@@ -69,7 +69,7 @@ def test_from_a_config_to_a_comparison(folder, with_torch):
     compared = _elpase(
         "run", "random", "--model", folder / "tiny.json", "--profile", folder / "p.json", "--json", "--repeats", 2,
         "--num-prompts", 5, "--request-rate", 50, "--random-input-len", 20, "--random-output-len", 4,
-        "--samples", folder / "run.parquet", *MEASURE,
+        "--run-samples", folder / "run.parquet", *MEASURE,
     )  # fmt: skip
     assert compared.exit_code == 0, compared.output
     told = json.loads(compared.stdout)
@@ -80,6 +80,34 @@ def test_from_a_config_to_a_comparison(folder, with_torch):
         assert error == pytest.approx(told["simulated"][name] / told["real"][name] - 1)
     assert told["steps"][0]["steps"] > 4
     assert len(read_samples(folder / "run.parquet")) == sum(steps["steps"] for steps in told["steps"])
+
+
+def test_a_profile_can_be_fitted_between_the_runs(folder, with_torch):
+    run = _elpase(
+        "run", "random", "--model", folder / "tiny.json", "--calibrate-s", 9, "--repeats", 2, "--num-prompts", 4,
+        "--random-input-len", 20, "--random-output-len", 4, "--max-num-batched-tokens", 64, "--max-num-seqs", 8,
+        "--samples", folder / "s.parquet", "--save-profile", folder / "here.json", *MEASURE,
+    )  # fmt: skip
+    assert run.exit_code == 0, run.output
+    assert "TPOT mean" in run.output
+    assert "priced one by one" in run.output
+    assert json.loads((folder / "here.json").read_text())["engine"] == "torch"
+    assert len(read_samples(folder / "s.parquet")) > 20
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "--profile, or --calibrate-s"),
+        (("--profile", "h100-qwen3-14b", "--calibrate-s", 5), "--profile, or --calibrate-s"),
+        (("--profile", "h100-qwen3-14b", "--samples", "s.parquet"), "--samples goes with --calibrate-s"),
+        (("--calibrate-s", 5, "--save-profile", "nowhere/p.json"), "nowhere/p.json"),
+    ],
+)
+def test_flags_that_contradict_are_told(folder, words, told):
+    run = _elpase("run", "random", "--model", folder / "tiny.json", *words)
+    assert run.exit_code != 0
+    assert told in run.output + str(run.exception)
 
 
 def test_a_measurement_goes_on_where_it_stopped(folder, with_torch):
