@@ -148,10 +148,10 @@ def rates(capacity_per_s: float) -> tuple[float | None, ...]:
 def cells(budgets: Sequence[int], loads: Sequence[float | None], num_prompts: int, starved: Cell) -> list[Cell]:
     """Every budget at every rate, slow ones with fewer requests so that no run is much longer than the others; then
     the starved one."""
-    longest_s = 16.0
+    longest_s = 13.0
 
     def load(rate: float | None) -> Load:
-        few = num_prompts if rate is None else max(num_prompts // 2, min(num_prompts, round(rate * longest_s)))
+        few = num_prompts if rate is None else max(2 * num_prompts // 5, min(num_prompts, round(rate * longest_s)))
         return Load(few, rate)
 
     return [Cell(Setting(budget), load(rate)) for budget in budgets for rate in loads] + [starved]

@@ -98,7 +98,9 @@ def run_steps(run: Run, cell: Cell) -> Iterator[TimedStep]:
     hosts = host_seconds(steps, log.resolution_s)
     for step, composition, host_s in zip(steps, compositions, hosts, strict=True):
         if composition is not None and is_clear(step):
-            yield TimedStep.of(*composition, step.elapsed_s, host_seconds=host_s, source=SOURCE)
+            # Two regimes only: prompts alone are few, and would weigh as much as all the rest.
+            regime = "with prompts" if composition[0] else "decode"
+            yield TimedStep.of(*composition, step.elapsed_s, host_seconds=host_s, source=SOURCE, regime=regime)
 
 
 def sent(run: Run) -> list[Request]:

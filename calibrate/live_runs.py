@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from calibrate.live import Load
-from calibrate.processes import Bench, bench_process, counter, labels, start_server, stop, wait_ready
+from calibrate.processes import Bench, bench_process, counter, labels, pin, start_server, stop, wait_ready
 from sim.cli.output import write_text_atomic
 from sim.errors import InputError
 
@@ -132,24 +132,31 @@ class LiveRuns:
     def _client(self) -> Bench:
         if self._bench is None:
             self._bench = self._bench_context.__enter__()
+            pin(self._bench.process, self._cores[1])
         return self._bench
+
+    @property
+    def _cores(self) -> tuple[list[int], list[int]]:
+        """Cores of the model, and of everything else; the latter are none where all are the model's."""
+        cores = sorted(os.sched_getaffinity(0))
+        return cores[: self._bed.threads], cores[self._bed.threads :]
 
     def _server(self, setting: Setting) -> Server:
         if setting in self._servers:
             return self._servers[setting]
         while len(self._servers) >= self._most_servers:
             stop(self._servers.pop(next(iter(self._servers))).process)
-        cores = sorted(os.sched_getaffinity(0))[: self._bed.threads]
         environment = {
             "VLLM_CPU_KVCACHE_SPACE": str(self._bed.kv_gib),
             # The model's threads have cores of their own, so that client and API server do not slow them down.
-            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
+            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, self._cores[0])),
             "OMP_NUM_THREADS": "1",
         }
         log = self._folder / f"server_{setting.name}.log"
         server = start_server(self._vllm, self._model, self._bed.server_flags(setting), log, environment)
         self._servers[setting] = server
         wait_ready(server)
+        pin(server.process, self._cores[1])
         self._load(server, self._client(), _WARM_UP, self._folder)
         return server
 

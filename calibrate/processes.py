@@ -24,7 +24,7 @@ from calibrate.harness.interpreter import clean_environment, last_words
 from sim.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from calibrate.harness.interpreter import Interpreter
 
@@ -101,6 +101,36 @@ def wait_ready(server: Server, limit_s: float = START_LIMIT_S) -> None:
             continue
         return
     raise InputError(f"vllm serve was not ready within {limit_s:.0f} s", file=server.log)
+
+
+def pin(process: subprocess.Popen[bytes], cores: Collection[int]) -> None:
+    """Keep a process, and all that it started, on some cores; but for those that chose cores themselves.
+
+    Those are the model's. Without this the operating system puts the others next to them, now and then, and the model's
+    steps take longer by chance. Does nothing where there is no /proc, and for no cores.
+    """
+    everywhere = os.sched_getaffinity(0) if cores else set()
+    for pid in _family(process.pid) if cores else ():
+        threads = _threads(pid)
+        with suppress(OSError):
+            if all(os.sched_getaffinity(thread) == everywhere for thread in threads):
+                for thread in threads:
+                    os.sched_setaffinity(thread, cores)
+
+
+def _threads(pid: int) -> list[int]:
+    with suppress(OSError):
+        return [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+    return []
+
+
+def _family(pid: int) -> list[int]:
+    """A process and its descendants."""
+    children: list[str] = []
+    for thread in _threads(pid):
+        with suppress(OSError):
+            children += Path(f"/proc/{pid}/task/{thread}/children").read_text(encoding="ascii").split()
+    return [pid, *(member for child in children for member in _family(int(child)))]
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

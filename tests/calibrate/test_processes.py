@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.processes import Server, counter, free_port, labels, stop, wait_ready
+from calibrate.processes import Server, counter, free_port, labels, pin, stop, wait_ready
 from sim.errors import InputError
 
 METRICS = """# HELP vllm:num_preemptions_total Cumulative number of preemptions.
@@ -61,6 +62,27 @@ def test_stopping_takes_along_what_the_process_started() -> None:
     while not gone(grandchild) and time.monotonic() < end_s:
         time.sleep(0.01)
     assert gone(grandchild)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no cores to choose from")
+def test_pinning_takes_along_what_the_process_started_but_for_the_model() -> None:
+    everywhere = os.sched_getaffinity(0)
+    if len(everywhere) < 2:
+        pytest.skip("one core only")
+    core, models = min(everywhere), max(everywhere)
+    code = (
+        "import os, subprocess, time; p, q = (subprocess.Popen(['sleep', '60']) for _ in range(2));"
+        f"os.sched_setaffinity(q.pid, [{models}]); print(p.pid, q.pid, flush=True); time.sleep(60)"
+    )
+    with child(code) as process:
+        assert process.stdout is not None
+        other, model = map(int, process.stdout.readline().split())
+        pin(process, [])
+        assert os.sched_getaffinity(process.pid) == everywhere
+        pin(process, [core])
+        assert os.sched_getaffinity(process.pid) == os.sched_getaffinity(other) == {core}
+        assert os.sched_getaffinity(model) == {models}
+        stop(process)
 
 
 def test_stopping_what_has_ended_already() -> None:
