@@ -69,6 +69,7 @@ def simulate(
     max_in_flight: int | None = None,
     outside: OutsidePolicy = "warn",
     check: bool = False,
+    leap: bool = True,
     on_progress: Callable[[float, int], None] | None = None,
     meta: Mapping[str, object] | None = None,
 ) -> Result:
@@ -77,8 +78,9 @@ def simulate(
     config: flags as `vllm serve` takes them (unset ones: the profile's server, then vLLM's defaults), or numbers that
         are settled already. max_in_flight: the client's cap (`vllm bench serve --max-concurrency`).
     outside: what to do with a step that the profile was not fitted for: warn and extrapolate, raise, or clip.
-    check: verify the core's invariants at every step (slow). on_progress: called with the simulated seconds and the
-        requests done, whenever one is. meta: what to note of the run's origin (seed, trace, request_rate, ...).
+    check: verify the core's invariants at every step (slow). leap: take many steps at once where nobody joins or
+        leaves; the result is the same, bit for bit. on_progress: called with the simulated seconds and the requests
+        done, whenever one is. meta: what to note of the run's origin (seed, trace, request_rate, ...).
 
     Ctrl-C ends the run early: the result holds what has happened, and says `partial`. Raises InputError for settings
     that vLLM refuses and for requests that can get nowhere; warns with ExtrapolationWarning.
@@ -87,7 +89,9 @@ def simulate(
     scheduler_config = settle(config, profile)
     log = RunLog(profile.client.response_s)
     pricing = Pricing(profile, outside)
-    finished = serve(requests, scheduler_config, pricing, log, max_in_flight, check=check, on_progress=on_progress)
+    finished = serve(
+        requests, scheduler_config, pricing, log, max_in_flight, check=check, leap=leap, on_progress=on_progress
+    )
     if pricing.first_outside is not None:
         warnings.warn(f"{pricing.first_outside}; such steps are extrapolated", ExtrapolationWarning, stacklevel=2)
     return Result(log.frames(_facts(profile, scheduler_config, max_in_flight, finished) | dict(meta or {})))

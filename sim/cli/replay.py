@@ -97,6 +97,7 @@ def _option(group: str, *names: str, **settings: Any) -> Callable[[Decorated], D
     help="What to do with steps that the profile was not fitted for.",
 )
 @_option("Simulation", "--check", is_flag=True, help="Verify the scheduler's invariants at every step (slow).")
+@_option("Simulation", "--leap/--no-leap", default=True, help="Take quiet steps many at once; same result.")
 @workload_options
 @engine_options
 @click.pass_context
@@ -140,6 +141,7 @@ def _run(trace: Trace, config: SchedulerConfig, profile: Profile, kwargs: Mappin
             max_in_flight=kwargs["max_concurrency"],
             outside=kwargs["outside"],
             check=kwargs["check"],
+            leap=kwargs["leap"],
             on_progress=on_progress,
             meta=traffic(kwargs),
         )

@@ -111,6 +111,19 @@ class KVCacheManager:
         request.quiet_tokens = min(held + self._block_size, request.final_num_tokens - 1)
         return True
 
+    def quiet_steps(self, request: Request) -> int:
+        """Single tokens in a row that a decode can compute without a hash becoming due; blocks may be needed."""
+        if self._is_lazy(request):
+            return request.final_num_tokens
+        return request.quiet_tokens - request.num_computed_tokens
+
+    def extend_decode(self, request: Request) -> None:
+        """Blocks up to a decode's computed tokens; there must be enough free ones."""
+        missing = self.blocks_for(request.num_computed_tokens) - len(request.blocks)
+        if missing > 0:
+            request.blocks += self.block_pool.allocate(missing)
+        self._set_quiet(request)
+
     def free(self, request: Request) -> None:
         """Give back all blocks, the tail first, so that the head of a shared prefix is kept longest."""
         if self._is_lazy(request):

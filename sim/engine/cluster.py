@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import simpy
 from simpy.core import StopSimulation
 
 from sim.core.check import Invariants
 from sim.engine.client import Client
+from sim.engine.clock import Clock
 from sim.engine.replica import Replica
 from sim.interrupt import handling_ctrl_c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    import simpy
 
     from sim.core.config import SchedulerConfig
     from sim.engine.pricing import Pricing
@@ -32,17 +34,18 @@ def serve(
     max_in_flight: int | None,
     *,
     check: bool,
+    leap: bool,
     on_progress: Callable[[float, int], None] | None,
 ) -> bool:
     """Send `requests` to a replica until all are answered; False when Ctrl-C ended it early."""
-    env = simpy.Environment()
+    env = Clock()
 
     def answered(request: Request) -> None:
         client.answered(request)
         if on_progress is not None:
             on_progress(env.now, log.num_finished)
 
-    replica = Replica(env, config, pricing, log, answered)
+    replica = Replica(env, config, pricing, log, answered, leap=leap and not check)
     if check:
         replica.observe = Invariants(replica.scheduler).plan_made
     client = Client(env, requests, replica.submit, pricing.profile.client, log, max_in_flight)

@@ -41,3 +41,13 @@ class Pricing:
             return self.profile.step_time(self.profile.domain.clip(shape)), True
         self.first_outside = self.first_outside or why
         return self.profile.step_time(shape), True
+
+    def price_decodes(self, num_seqs: int, decode_context: int, num_steps: int) -> tuple[float, list[float]] | None:
+        """Host seconds, and the device seconds of each of some steps in a row that decode the same sequences.
+
+        None where any of them is outside the domain: such steps are looked at one by one.
+        """
+        for context in (decode_context, decode_context + num_seqs * (num_steps - 1)):
+            if self.profile.outside(StepShape(num_seqs, num_seqs, context, 0, 0.0, num_seqs)) is not None:
+                return None
+        return self.profile.law.price_decodes(num_seqs, decode_context, num_steps)

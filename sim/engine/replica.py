@@ -10,27 +10,34 @@ The one idea: the core decides, the profile prices, SimPy waits, the log looks o
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+import simpy
+
 from sim.core.block_hash import BlockHasher, OwnTextHasher
+from sim.core.decode_run import advance, decode_plan, quiet_steps
 from sim.core.make import make_scheduler
 from sim.core.request import Request as CoreRequest
 from sim.core.scheduler import RequestRejected
+from sim.engine.leap import plan_leap
 from sim.engine.sampler import sample
 from sim.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    import simpy
-
     from sim.core.block_hash import BlockHashes
     from sim.core.config import SchedulerConfig
     from sim.core.step import StepPlan
+    from sim.engine.clock import Clock
+    from sim.engine.leap import Leap
     from sim.engine.pricing import Pricing
     from sim.report.log import RunLog
     from workloads import Request
 
+_SHORT_LEAP, _LONG_LEAP = 8, 1024
+"""Rounds that the first leap tries, and the most: each one that is not broken off doubles the next."""
 _LIVELOCK_CHECK_STEPS = 1_000
 _LIVELOCK_FACTOR = 10
 """Known tokens of all live requests, computed this many times over without one new token: nobody gets anywhere."""
@@ -55,11 +62,13 @@ class Replica:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         config: SchedulerConfig,
         pricing: Pricing,
         log: RunLog,
         on_answer: Callable[[Request], None],
+        *,
+        leap: bool,
     ) -> None:
         self.scheduler = make_scheduler(config)
         self.observe: Callable[[StepPlan], None] | None = None
@@ -75,7 +84,9 @@ class Replica:
         self._host_free_s = self._device_free_s = 0.0
         self._arrivals = 0
         self._barren_steps = self._barren_tokens = 0
-        env.process(self._run())
+        self._leap: Leap | None = None
+        self._longest_leap = _SHORT_LEAP if leap else 0
+        self._process = env.process(self._run())
 
     def submit(self, row: int, request: Request) -> None:
         """A request reaches the engine's queue."""
@@ -89,6 +100,8 @@ class Replica:
             priority=request.priority,
         )
         self._arrivals += 1
+        if self._leap is not None:
+            self._break_off(self._leap)
         self._log.queued(row, core, self._env.now)
         try:
             self.scheduler.add_request(core)
@@ -111,18 +124,24 @@ class Replica:
     def _run(self) -> Generator[simpy.Event]:
         env, scheduler = self._env, self.scheduler
         while True:
-            if scheduler.num_unfinished and self._launch() and len(self._in_flight) < self._depth:
-                yield env.timeout(self._host_free_s - env.now)
+            self._leap = self._plan_leap()
+            if self._leap is not None:
+                with suppress(simpy.Interrupt):
+                    yield env.at(self._leap.landed_s[-1])
+                    self._longest_leap = min(2 * self._longest_leap, _LONG_LEAP)
+                    self._land_leap(self._leap, len(self._leap.spans))
+            elif len(self._in_flight) < self._depth and scheduler.num_unfinished and self._launch(env.now):
+                if len(self._in_flight) < self._depth:
+                    yield env.at(self._host_free_s)
             elif self._in_flight:
-                flight = self._in_flight.popleft()
                 # The host takes an output in when it has prepared the step after it.
-                yield env.timeout(max(flight.end_s, self._host_free_s) - env.now)
-                self._land(flight)
+                yield env.at(max(self._in_flight[0].end_s, self._host_free_s))
+                self._land(self._in_flight.popleft())
             else:
                 self._work = env.event()
                 yield self._work
 
-    def _launch(self) -> bool:
+    def _launch(self, now_s: float) -> bool:
         """Decide a step and hand it to the device; False when there is nothing to do before an output is back."""
         plan = self.scheduler.schedule()
         self._check_progress(plan)
@@ -131,11 +150,57 @@ class Replica:
         if self.observe is not None:
             self.observe(plan)
         time, extrapolated = self._pricing.price(plan)
-        self._host_free_s = self._env.now + time.host_s
+        self._host_free_s = now_s + time.host_s
         start_s = max(self._host_free_s, self._device_free_s)
         self._device_free_s = start_s + time.device_s
         self._in_flight.append(_Flight(plan, start_s, self._device_free_s, time.host_s, extrapolated))
         return True
+
+    def _plan_leap(self) -> Leap | None:
+        """Many rounds at once, if the next ones are sure to be quiet."""
+        scheduler, running = self.scheduler, self.scheduler.running
+        flying = self._in_flight[0] if self._in_flight else None
+        if len(self._in_flight) != self._depth - 1 or not running or not self._log.is_quiet(len(running)):
+            return None
+        if flying is not None and (flying.plan.chunks or flying.plan.preempted or flying.plan.requests != running):
+            return None
+        steps = quiet_steps(scheduler, self._longest_leap)
+        if not steps:
+            return None
+        context = sum([request.num_computed_tokens for request in running])
+        priced = self._pricing.price_decodes(len(running), context, steps)
+        if priced is None:
+            return None
+        return plan_leap(self._env.now, self._device_free_s, *priced, None if flying is None else flying.end_s)
+
+    def _break_off(self, leap: Leap) -> None:
+        """Somebody comes: what is over by now has happened, and the round that goes on has scheduled its step."""
+        rounds = leap.rounds_until(self._env.now)
+        self._longest_leap = max(_SHORT_LEAP, rounds)
+        self._land_leap(leap, rounds)
+        if rounds < len(leap.spans):
+            self._launch(leap.scheduled_s(rounds))
+        self._process.interrupt()
+
+    def _land_leap(self, leap: Leap, rounds: int) -> None:
+        """Bring everything to where `rounds` rounds, one by one, would have brought it."""
+        self._leap = None
+        if not rounds:
+            return
+        scheduler = self.scheduler
+        free = advance(scheduler, rounds)
+        spans = leap.spans[:rounds]
+        self._host_free_s = leap.scheduled_s(rounds - 1) + leap.host_s
+        self._device_free_s = spans[-1].end_s
+        landed = [(*span, blocks) for span, blocks in zip(spans, free, strict=True)]
+        plan = decode_plan(scheduler, free[-1])
+        if self._in_flight:
+            first = self._in_flight.popleft()
+            self._log.step(first.plan, first.start_s, first.end_s, first.host_s, extrapolated=first.extrapolated)
+            landed.pop()
+            self._in_flight.append(_Flight(plan, *spans[-1], leap.host_s, False))
+        self._log.decode_steps(plan.num_running, plan.num_waiting, plan.limit, leap.host_s, landed)
+        self._barren_steps = self._barren_tokens = 0
 
     def _land(self, flight: _Flight) -> None:
         """A step has run: write it down, commit it, answer whoever is done."""

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from sim.errors import InputError
 from sim.latency.graphs import NO_GRAPHS, Graphs
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from sim.latency.shape import StepShape
@@ -96,6 +97,17 @@ class FusedLaw:
             tokens = padding[tokens]
         device_s = self.device_s(tokens, seqs, context, mixed, shape.chunk_pairs, eager)
         return StepTime(self.host_step_s + self.host_row_s * seqs, device_s)
+
+    def price_decodes(self, num_seqs: int, decode_context: int, num_steps: int) -> tuple[float, list[float]]:
+        """Host seconds of each, and GPU seconds of every one of some steps in a row that decode the same sequences.
+
+        The same numbers, bit for bit, as `price` gives for each: the context grows by one token per sequence and step.
+        """
+        padding = self.graphs.decode_padding
+        tokens, eager = (padding[num_seqs], 0.0) if num_seqs < len(padding) else (num_seqs, 1.0)
+        contexts: Any = decode_context + num_seqs * np.arange(num_steps, dtype=np.float64)
+        device_s = self.device_s(tokens, num_seqs, contexts, 0, 0.0, eager)
+        return self.host_step_s + self.host_row_s * num_seqs, device_s.tolist()
 
     def device_s(
         self,

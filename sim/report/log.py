@@ -18,7 +18,7 @@ from sim.core.step import Limit
 from sim.report.frames import Frames, Itls
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -141,6 +141,23 @@ class RunLog:
             self._close_skipped(plan, step)
         if self._idle:
             self._open_started(plan, step)
+
+    def is_quiet(self, num_running: int) -> bool:
+        """Everybody who runs got a token in the last step: while that goes on there are only steps to write down."""
+        return not self._idle and len(self._open) == num_running
+
+    def decode_steps(
+        self, num_seqs: int, num_waiting: int, limit: Limit, host_s: float, steps: Iterable[tuple[float, float, int]]
+    ) -> None:
+        """Several quiet steps of the same sequences have run, each given by its start, end and free blocks."""
+        code = _LIMITS[limit]
+        for start_s, end_s, free in steps:
+            self._steps += _STEP.pack(
+                start_s, end_s, host_s, num_seqs, num_seqs, 0, num_seqs, num_seqs, num_seqs, num_waiting, free,
+                0, 0, 0, False, code,
+            )  # fmt: skip
+            self._ends.append(end_s)
+            self.num_tokens += num_seqs
 
     def _append_step(self, plan: StepPlan, start_s: float, end_s: float, host_s: float, extrapolated: bool) -> None:
         num_tokens, num_seqs, num_chunks = plan.total_num_scheduled_tokens, len(plan.requests), len(plan.chunks)

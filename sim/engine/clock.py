@@ -1,0 +1,23 @@
+"""SimPy's environment with alarms at a time, not after a delay.
+
+The one idea: a time that is reached in one wait must be the same as in many, and now + (time - now) is not always time.
+"""
+
+from __future__ import annotations
+
+from heapq import heappush
+
+import simpy
+from simpy.events import NORMAL
+
+
+class Clock(simpy.Environment):
+    """Simulated time in seconds."""
+
+    def at(self, time_s: float) -> simpy.Event:
+        """An event that happens at `time_s`, or now if that has passed."""
+        event = simpy.Event(self)
+        event._ok = True
+        event._value = None
+        heappush(self._queue, (max(time_s, self.now), NORMAL, next(self._eid), event))
+        return event
