@@ -35,6 +35,9 @@ _DURATION_S = 600.0
 _CONSTANT_POINTS = 8
 """A sweep's constant rates lie evenly between what `synchronous` and `throughput` reached, the latter included."""
 
+_LEAST = 1e-4
+"""Seconds, or tokens per second: what was measured is more."""
+
 _COLUMNS = ("isl", "osl", "model", "ttft_mean", "ttft_p50", "itl_mean", "itl_p50")
 
 
@@ -126,8 +129,8 @@ def _check(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         bad = (~(values > 0)).to_numpy().nonzero()[0]
         if bad.size:
             row = int(bad[0])
-            expected = "a number > 0"
-            raise InputError(file=path, line=row + 2, field=column, value=table[column].iloc[row], expected=expected)
+            value = str(table[column].iloc[row])
+            raise InputError(file=path, line=row + 2, field=column, value=value, expected="a number > 0")
 
 
 def _named(sweep: pd.DataFrame) -> Iterator[Point]:
@@ -162,8 +165,8 @@ def _made(
         rate=rate,
         load=None if rate is None else rate / reached,
         duration_s=duration_s,
-        # A clock that jumped left nonsense in some rows (times of minus days, no tokens).
-        real={name: real[name] for name in FIGURES if real[name] > 0},
+        # A clock that jumped left nonsense in some rows: times of minus days, a token a week.
+        real={name: real[name] for name in FIGURES if real[name] > _LEAST},
     )
 
 

@@ -151,7 +151,7 @@ def _csv(file: Path, *columns: str) -> pd.DataFrame:
     bad = np.flatnonzero(~(np.isfinite(times) & (times > 0)))
     if bad.size:
         row = int(bad[0])
-        value = table["time_us"].iloc[row]
+        value = str(table["time_us"].iloc[row])
         raise InputError(file=file, line=row + 2, field="time_us", value=value, expected="a time > 0")
     return table
 

@@ -75,7 +75,8 @@ def table_of(result: Result) -> pd.DataFrame:
 
 
 def _requests(file: Path) -> pd.DataFrame:
-    rows = [_row(file, number, line) for number, line in enumerate(file.open(encoding="utf-8"), 1) if line.strip()]
+    with file.open(encoding="utf-8") as lines:
+        rows = [_row(file, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not rows:
         raise InputError("no rows", file=file)
     table = pd.DataFrame(rows)

@@ -81,7 +81,7 @@ def read_cycles(path: str | os.PathLike[str]) -> Iterator[StepCycles]:
         bad = np.flatnonzero(~(values >= low).to_numpy())
         if bad.size:
             row = int(bad[0])
-            value, expected = table[column].iloc[row], f"a number >= {low}"
+            value, expected = str(table[column].iloc[row]), f"a number >= {low}"
             raise InputError(file=path, line=row + 2, field=column, value=value, expected=expected)
     for _, rows in table.groupby(["experiment_id", "model", "tp"], sort=False):
         busy = rows[rows["batch_num_prefill_reqs"] + rows["batch_num_decode_reqs"] > 0]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from calibrate.synchronous import Alone, Overheads
     from sim.specs import GpuSpec, ModelSpec
 
-_STEPS = 900
+STEPS = 900
 """Composed steps: more move no coefficient by as much as its standard error."""
 _LONGEST_CONTEXT = 32_768
 TERMS = ("tile_waste", "elementwise_s", "eager_row_s")
@@ -114,7 +114,8 @@ def _with_terms(
     client = ClientTerms(round(client.request_s, 5), client.response_s, float(f"{client.request_token_s:.3g}"))
     notes = {**profile.provenance["notes"], **told}
     provenance = {**profile.provenance, "notes": notes}
-    return replace(made, profile=replace(profile, law=law, client=client, provenance=provenance))
+    profile = replace(profile, law=law, client=client, provenance=provenance)
+    return replace(made, profile=profile, statements={**made.statements, **told})
 
 
 def _known(found: Overheads) -> dict[str, str]:
@@ -156,7 +157,7 @@ def _from_tables(recipe: Recipe) -> tuple[Samples, Mapping[str, str]]:
         command=recipe.command,
     )
     told = _TABLES.format(version=tables.engine_version, device=tables.device, model=model.name, tp=tp)
-    return table_samples(steps, limits, graphs, _STEPS, origin), {"kernels": told}
+    return table_samples(steps, limits, graphs, STEPS, origin), {"kernels": told}
 
 
 def _table_notes(clocks: float) -> dict[str, str]:
@@ -196,7 +197,7 @@ def _from_files(recipe: Recipe) -> tuple[Samples, Mapping[str, str]]:
         command=recipe.command,
     )
     told = _FILES.format(version=meta.engine_version, device=meta.device, date=meta.date, model=model.name)
-    return file_samples(steps, limits, graphs, _STEPS, origin), {"layers": told}
+    return file_samples(steps, limits, graphs, STEPS, origin), {"layers": told}
 
 
 def _limits(recipe: Recipe, gpu: GpuSpec, model: ModelSpec) -> tuple[GridLimits, Graphs]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from calibrate.make_profile import padded
@@ -57,3 +60,54 @@ def h200_samples() -> Callable[..., Samples]:
         return replace(made, seconds=seconds * scatter[0], host_seconds=host * scatter[1])
 
     return make
+
+
+# Kernel tables that follow formulas
+
+PER_MAC_MS = 1e-9
+ATTENTION_MS = 0.02
+MODEL_HEADS = ((40, 8), (10, 2))
+"""Heads and KV heads of qwen3-14b on one GPU, and on each of four."""
+
+
+@pytest.fixture
+def kernel_folder(tmp_path: Path) -> Path:
+    """AIConfigurator's tables of an "H100": GEMMs that take m * n * k * 1e-9 ms; every attention call takes 20 us, and
+    what is read from the KV cache 1 ms per GB on top for decodes; an all-reduce takes 5 us and 10 us per MB."""
+    folder = tmp_path / "h100_sxm"
+    folder.mkdir()
+    said = {"device": "NVIDIA H100 80GB HBM3", "version": "0.24.0"}
+    sizes = [64, 1024, 8192, 65536]
+    gemms = [
+        ("bfloat16", m, n, k, m * n * k * PER_MAC_MS)
+        for m, n, k in product([1, 100, 512, 1000, 4096, 40_000], sizes, sizes)
+    ]
+    gemms += [("fp8", m, n, k, 1e9) for _, m, n, k, _ in gemms]
+    pd.DataFrame(gemms, columns=["gemm_dtype", "m", "n", "k", "latency"]).assign(**said).to_parquet(
+        folder / "gemm_perf.parquet"
+    )
+    columns = ["batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim", "kv_cache_dtype"]
+    columns += ["window_size", "latency"]
+    for kind, batches, lengths, steps in (
+        ("context", [1, 4], [128, 1024, 4096], [0]),
+        ("generation", [1, 100], [1], [1, 1000, 60_000]),
+    ):
+        rows = [
+            (b, n, step, heads, kv, 128, dtype, 0, ATTENTION_MS + b * step * kv * 512 * 1e-9 if fits else 1e9)
+            for b, n, step, (heads, kv) in product(batches, lengths, steps, [*MODEL_HEADS, (40, 4)])
+            for dtype, fits in (("bfloat16", kv != 4), ("fp8", False))
+        ]
+        pd.DataFrame(rows, columns=columns).to_parquet(folder / f"{kind}_attention_perf.parquet")
+    messages = [1e3, 1e6, 1e9]
+    own = [(b, gpus, m, 0.005 + m * 1e-8) for b, gpus, m in product(["vllm_graph", "vllm_eager"], [2, 4], messages)]
+    pd.DataFrame(own, columns=["backend", "num_gpus", "message_size", "latency"]).to_parquet(
+        folder / "custom_allreduce_perf.parquet"
+    )
+    nccl = [
+        (op, dtype, gpus, m, 0.01 + m * 1e-8)
+        for op, dtype, gpus, m in product(["all_reduce", "all_gather"], ["half", "int8"], [2, 4], messages)
+    ]
+    pd.DataFrame(nccl, columns=["op_name", "nccl_dtype", "num_gpus", "message_size", "latency"]).to_parquet(
+        folder / "nccl_perf.parquet"
+    )
+    return folder
