@@ -144,7 +144,9 @@ def _compare(plan: Plan, profile: Profile, made: dict[Cell, list[Run]], calibrat
             preempted.append(Preemptions(cell.title, counts, foretold))
     found = checks(real, simulated)
     plain = {
-        cell.name: (cell.setting.name, cell.load.name) for cell in made if not cell.setting.num_gpu_blocks_override
+        cell.title: (f"{cell.setting.max_num_batched_tokens}", cell.load.title)
+        for cell in made
+        if cell.setting.num_gpu_blocks_override is None
     }
     everything = [*calibration, *(run for runs in made.values() for run in runs)]
     return Outcome(

@@ -14,6 +14,7 @@ from calibrate.live import Bed, Cell, Load, Setting, figures, scheduler_config
 from calibrate.live_calibrate import client_s, leveled, live_profile, run_steps, sent
 from calibrate.live_model import SMALL_LLAMA
 from calibrate.live_runs import Run
+from calibrate.live_validation import Plan, _compare
 from calibrate.samples import Samples, TimedStep
 from sim.errors import InputError
 from sim.experiment import simulate
@@ -131,3 +132,20 @@ def test_what_was_sent(true: Profile, tmp_path: Path) -> None:
     trace = requests(10, 4.0, seed=5)
     found = sent(run(tmp_path / "run", true, CALIBRATION, trace))
     assert [(r.prompt_tokens, r.output_tokens) for r in found] == [(r.prompt_tokens, r.output_tokens) for r in trace]
+
+
+def test_runs_beside_their_simulation(true: Profile, tmp_path: Path) -> None:
+    """With the law that made them every figure is inside, and budgets keep their order."""
+    budgets = [Cell(Setting(budget), Load(40)) for budget in (128, 2048)]
+    made = {cell: [run(tmp_path / cell.name, true, cell, requests(40, 5.0, seed=6))] for cell in budgets}
+    for each in made.values():
+        each[0].facts["load_average"] = 1.0
+    calibration = [replace(each[0], facts={**each[0].facts}) for each in list(made.values())[:1]]
+    outcome = _compare(Plan(BED), true, made, calibration)
+    assert outcome.inside == len(outcome.checks) == 10
+    assert {(o.figure, o.lower, o.higher, o.kept) for o in outcome.orders} == {
+        ("itl_p99", "128", "2048", True),
+        ("ttft_mean", "2048", "128", True),
+    }
+    assert outcome.preemptions == []
+    assert outcome.document()["real_runs"] == 3
