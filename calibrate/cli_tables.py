@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,14 +111,15 @@ def command(
     )
     alone = [] if synchronous is None else read_alone(synchronous)
     with working("composing steps"):
-        composed, source = compose(recipe)
+        composed = compose(recipe)
     if synchronous is not None:
-        source = {**source, "host and client": f"synchronous run {synchronous.name}"}
+        run = f"synchronous run {synchronous.name}"
+        composed = replace(composed, source={**composed.source, "host and client": run})
     if samples is not None:
-        write_samples(samples, composed)
+        write_samples(samples, composed.samples)
     with nullcontext() if report is None else result_directory(report) as written:
         with counting("calibrate tables", "fits", total=FOLDS) as on_fold:
-            made = make(recipe, composed, source, alone, on_fold)
+            made = make(recipe, composed, alone, on_fold)
         if written is not None:
             from calibrate.report import write_report  # matplotlib, only where somebody wants pictures
 

@@ -72,6 +72,14 @@ class TableSteps:
         ms += self.elementwise_ms(padded_tokens) + self.exchange_ms(padded_tokens, rows) + self.sampler_ms(rows)
         return ms / 1e3
 
+    def known_terms(self) -> dict[str, float]:
+        """Coefficients that need no fit: what a step of one token launches beside its GEMMs, and what every further
+        token adds there."""
+        launches = self.elementwise_ms(1) + self.exchange_ms(1, 1) + self.sampler_ms(1) + self.attention_ms((), (1,))
+        most = int(self.tables.gemm.lengths[-1])
+        per_token = sum(part(most) - part(1) for part in (self.elementwise_ms, self._reduces_ms)) / (most - 1)
+        return {"step_s": launches / 1e3, "elementwise_s": per_token / 1e3}
+
     @property
     def _kv_heads(self) -> int:
         return self.model.kv_heads_per_gpu(ParallelSpec(self.tp))
@@ -117,10 +125,11 @@ class TableSteps:
 
     def exchange_ms(self, tokens: int, rows: int) -> float:
         """Between GPUs: two all-reduces per layer and one of the embedding; the logits, as an all-reduce of a half."""
+        return self._reduces_ms(tokens) + self.tables.allreduce_ms(self.tp, rows * self.model.vocab_size)
+
+    def _reduces_ms(self, tokens: int) -> float:
         message = tokens * self.model.hidden_size * 2
-        logits = rows * self.model.vocab_size
-        reduces = 2 * self.model.num_layers + 1
-        return reduces * self.tables.allreduce_ms(self.tp, message) + self.tables.allreduce_ms(self.tp, logits)
+        return (2 * self.model.num_layers + 1) * self.tables.allreduce_ms(self.tp, message)
 
     def sampler_ms(self, rows: int) -> float:
         """Softmax and sampling on FP32 logits."""

@@ -32,6 +32,8 @@ _PER_LAYER = {
     "layernorm": 2, "qkv_proj": 1, "rotary_emb": 1, "o_proj": 1, "gate_up_proj": 1, "act_fn": 1, "down_proj": 1,
 }  # fmt: skip
 """Dense layers of a decoder layer and how often each runs."""
+_ELEMENTWISE = {"layernorm": 2, "rotary_emb": 1, "act_fn": 1}
+"""Those that are no GEMMs."""
 _QK_NORMS = "qk_norm"
 _ONCE = ("embedding", "final_layernorm")
 _HEAD = ("lm_head", "sampler")
@@ -58,8 +60,12 @@ class FileSteps:
     model: ModelSpec
     dense_us: tuple[Column, Column]
     """Tokens, and all dense layers of a step."""
+    elementwise_us: tuple[Column, Column]
+    """Tokens, and what of it is no GEMM."""
     per_sequence_us: tuple[Column, Column]
     """Sequences, and LM head with sampler."""
+    head_us: float
+    """The LM head alone, for one sequence: it is a GEMM."""
     decode: DecodeAttention
     """Of one layer, in milliseconds."""
     prompt: RegularGridInterpolator
@@ -80,8 +86,10 @@ class FileSteps:
         return cls(
             meta=read_meta(folder / META),
             model=model,
-            dense_us=(dense.index.to_numpy(float), _dense(dense, model, folder / DENSE)),
+            dense_us=(dense.index.to_numpy(float), _dense(dense, _PER_LAYER, model, folder / DENSE)),
+            elementwise_us=(dense.index.to_numpy(float), _dense(dense, _ELEMENTWISE, model, folder / DENSE)),
             per_sequence_us=(head.index.to_numpy(float), _sum(head, dict.fromkeys(_HEAD, 1), folder / PER_SEQUENCE)),
+            head_us=float(head["lm_head"].iloc[0]),
             decode=DecodeAttention.of(
                 decodes.rename(columns=renamed).assign(latency=decodes["time_us"] / 1e3), kv_bytes
             ),
@@ -98,6 +106,15 @@ class FileSteps:
             launch = self._chunk_us(1, 0)
             us = launch + sum(self._chunk_us(n, before) - launch for n, before in step.chunks)
         return self._step_s(padded_tokens, step.num_seqs, us)
+
+    def known_terms(self) -> dict[str, float]:
+        """Coefficients that need no fit: what a step of one token takes beside its GEMMs, and what every further token
+        adds there."""
+        tokens, times = self.elementwise_us
+        sampler = float(self.per_sequence_us[1][0]) - self.head_us
+        launches = float(times[0]) + sampler + 1e3 * self.model.num_layers * self.decode.ms(1, 1)
+        per_token = float(times[-1] - times[0]) / float(tokens[-1] - tokens[0])
+        return {"step_s": launches / 1e6, "elementwise_s": per_token / 1e6}
 
     def mixed(self, kv_tokens: int, max_tokens: int) -> Iterator[tuple[int, int, int, int, float]]:
         """Mixed batches as they were timed: chunk, context before it, decodes, context of each, seconds of the step.
@@ -162,8 +179,8 @@ def _table(file: Path, layer: str, size: str) -> pd.DataFrame:
     return table.pivot_table(index=size, columns=layer, values="time_us", aggfunc="median").sort_index()
 
 
-def _dense(table: pd.DataFrame, model: ModelSpec, file: Path) -> Column:
-    per_layer = _sum(table, _PER_LAYER, file)
+def _dense(table: pd.DataFrame, layers: dict[str, int], model: ModelSpec, file: Path) -> Column:
+    per_layer = _sum(table, layers, file)
     if _QK_NORMS in table:
         per_layer = per_layer + table[_QK_NORMS].to_numpy(float)
     return model.num_layers * per_layer + _sum(table, dict.fromkeys(_ONCE, 1), file)

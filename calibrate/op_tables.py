@@ -78,8 +78,9 @@ class DecodeAttention:
     grid: RegularGridInterpolator
     largest: float
     """Batch."""
+    shortest: float
     longest: float
-    """Context."""
+    """Contexts."""
 
     @classmethod
     def of(cls, rows: pd.DataFrame, kv_bytes: float) -> DecodeAttention:
@@ -97,13 +98,16 @@ class DecodeAttention:
         cold = times[:, :1] + read / bytes_per_ms
         times = np.where(cached & (batches[:, None] <= _ONE_WAVE), np.maximum(times, cold), times)
         return cls(
-            RegularGridInterpolator((np.log(batches), np.log(contexts)), np.log(times)), batches[-1], contexts[-1]
+            RegularGridInterpolator((np.log(batches), np.log(contexts)), np.log(times)),
+            float(batches[-1]),
+            float(contexts[0]),
+            float(contexts[-1]),
         )
 
     def ms(self, batch: float, total_context: float) -> float:
         """`batch` rows that attend to `total_context` tokens together; beyond the grid in proportion."""
         more = max(1.0, batch / self.largest)
-        batch, mean = batch / more, max(1.0, total_context / batch)
+        batch, mean = batch / more, max(self.shortest, total_context / batch)
         longer = max(1.0, mean / self.longest)
         return more * longer * float(np.exp(self.grid((np.log(batch), np.log(mean / longer)))))
 

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 STEPS = 900
 """Composed steps: more move no coefficient by as much as its standard error."""
 _LONGEST_CONTEXT = 32_768
-TERMS = ("tile_waste", "elementwise_s", "eager_row_s")
+"""Composed also for models that take less: only long contexts tell what attention costs."""
+TERMS = ("tile_waste", "eager_row_s")
 """Optional coefficients that composed steps have something to say about."""
 
 _TABLES = (
@@ -73,28 +74,38 @@ class Recipe:
     command: str = ""
 
 
-def compose(recipe: Recipe) -> tuple[Samples, Mapping[str, str]]:
-    """Samples of the recipe's steps, and their source in words. Raises InputError and OSError."""
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """Steps, and what is known of them without a fit."""
+
+    samples: Samples
+    source: Mapping[str, str]
+    """In words."""
+    known: Mapping[str, float]
+    """Coefficient -> value."""
+
+
+def compose(recipe: Recipe) -> Composed:
+    """The recipe's steps. Raises InputError and OSError."""
     if (recipe.folder / op_files.ATTENTION).exists():
         return _from_files(recipe)
     return _from_tables(recipe)
 
 
-def make(
-    recipe: Recipe, samples: Samples, source: Mapping[str, str], alone: list[Alone], on_fold: Callable[[], None]
-) -> Calibration:
+def make(recipe: Recipe, composed: Composed, alone: list[Alone], on_fold: Callable[[], None]) -> Calibration:
     """Fit and describe. `alone`: a synchronous run, which the host's and the client's terms are found from."""
+    samples = composed.samples
     target = Target(
         name=recipe.name,
         model=samples.origins[0].model,
         gpu=_gpu_of(recipe, samples.origins[0].device).name,
         server=recipe.server,
         notes=dict(recipe.notes),
-        sources=source,
+        sources=composed.source,
         command=recipe.command,
         client=recipe.client or ClientTerms(),
     )
-    made = calibrate(samples, target, terms=TERMS, on_fold=on_fold)
+    made = calibrate(samples, target, fixed=composed.known, terms=TERMS, on_fold=on_fold)
     if not alone:
         return _with_terms(made, made.profile.client, 0.0, recipe, _unknown(recipe))
     found = overheads(made.profile.law, alone)
@@ -137,7 +148,7 @@ def _unknown(recipe: Recipe) -> dict[str, str]:
 # -- the two sources ---------------------------------------------------------------------------------------------------
 
 
-def _from_tables(recipe: Recipe) -> tuple[Samples, Mapping[str, str]]:
+def _from_tables(recipe: Recipe) -> Composed:
     if not recipe.model:
         raise InputError(field="--model", expected="a model: the tables are of kernels, not of a model")
     tables, model = OpTables(recipe.folder), model_spec(recipe.model)
@@ -157,7 +168,7 @@ def _from_tables(recipe: Recipe) -> tuple[Samples, Mapping[str, str]]:
         command=recipe.command,
     )
     told = _TABLES.format(version=tables.engine_version, device=tables.device, model=model.name, tp=tp)
-    return table_samples(steps, limits, graphs, STEPS, origin), {"kernels": told}
+    return Composed(table_samples(steps, limits, graphs, STEPS, origin), {"kernels": told}, steps.known_terms())
 
 
 def _table_notes(clocks: float) -> dict[str, str]:
@@ -173,7 +184,7 @@ def _table_notes(clocks: float) -> dict[str, str]:
     }
 
 
-def _from_files(recipe: Recipe) -> tuple[Samples, Mapping[str, str]]:
+def _from_files(recipe: Recipe) -> Composed:
     meta = op_files.read_meta(recipe.folder / op_files.META)
     model = model_spec(recipe.model or meta.model)
     if recipe.tensor_parallel_size != 1:
@@ -197,7 +208,7 @@ def _from_files(recipe: Recipe) -> tuple[Samples, Mapping[str, str]]:
         command=recipe.command,
     )
     told = _FILES.format(version=meta.engine_version, device=meta.device, date=meta.date, model=model.name)
-    return file_samples(steps, limits, graphs, STEPS, origin), {"layers": told}
+    return Composed(file_samples(steps, limits, graphs, STEPS, origin), {"layers": told}, steps.known_terms())
 
 
 def _limits(recipe: Recipe, gpu: GpuSpec, model: ModelSpec) -> tuple[GridLimits, Graphs]:
@@ -206,9 +217,9 @@ def _limits(recipe: Recipe, gpu: GpuSpec, model: ModelSpec) -> tuple[GridLimits,
     limits = GridLimits(
         max_tokens=config.max_num_batched_tokens,
         max_seqs=config.max_num_seqs,
-        max_context=min(_LONGEST_CONTEXT, config.max_model_len),
+        max_context=_LONGEST_CONTEXT,
         kv_tokens=(config.num_gpu_blocks - 1) * config.block_size,
-        max_model_len=config.max_model_len,
+        max_model_len=max(_LONGEST_CONTEXT, config.max_model_len),
     )
     sizes = capture_sizes(limits.max_tokens, limits.max_seqs, capability=gpu.capability)
     return limits, Graphs(sizes, mixed=True)

@@ -93,3 +93,14 @@ def test_samples_stay_within_the_limits_and_say_what_served_them(steps: TableSte
     expected = [graphs.padded(int(n), 0) for n in samples.num_tokens[decodes]]
     assert samples.padded_tokens[decodes].tolist() == expected
     assert set(samples.graph[samples.num_tokens > 128]) == {"none"}
+
+
+def test_what_needs_no_fit(steps: TableSteps) -> None:
+    """A step of one token less its GEMMs; and bytes, and all-reduces with more GPUs, for every further token."""
+    one = 1e3 * steps.seconds(GridStep((), (1,)), 1) - steps.linear_ms(1, 1)
+    assert 1e3 * steps.known_terms()["step_s"] == pytest.approx(one)
+    elements = 8 * 5120 + (2 * 40 + 6 * 8) * 128 + 3 * 17408
+    bytes_s = LAYERS * 0.67 * 2 * elements / GPU.bandwidth_bytes_per_s
+    assert steps.known_terms()["elementwise_s"] == pytest.approx(bytes_s, rel=0.01)
+    four = replace(steps, tp=4).known_terms()["elementwise_s"]
+    assert four > 81 * 5120 * 2 * 1e-8 / 1e3 > bytes_s / 4

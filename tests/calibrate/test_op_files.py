@@ -130,3 +130,12 @@ def test_bad_files(folder: Path, file: str, old: str, new: str, told: str) -> No
     with pytest.raises(InputError) as error:
         FileSteps.read(folder, MODEL)
     assert told in str(error.value)
+
+
+def test_what_needs_no_fit(folder: Path) -> None:
+    """Norms, rotary embedding, activation and sampler, and one attention call; a hundredth more per token."""
+    known = FileSteps.read(folder, MODEL).known_terms()
+    elementwise_us = LAYERS * (2 * 3 + 2 + 4) + 5 + 3
+    attention = LAYERS * attention_us(0, 0, 1, 16)
+    assert known["step_s"] == pytest.approx((elementwise_us * 1.01 + 21 + attention) / 1e6, rel=1e-3)
+    assert known["elementwise_s"] == pytest.approx(elementwise_us / 100 / 1e6)
