@@ -72,21 +72,7 @@ def _notes(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) 
 )
 @click.option("--note", "notes", multiple=True, callback=_notes, metavar="ABOUT=TEXT", help="A note for the profile.")
 def command(
-    folder: Path,
-    out: Path,
-    samples: Path | None,
-    report: Path | None,
-    name: str | None,
-    model: str,
-    gpu: str,
-    tp: int,
-    synchronous: Path | None,
-    clocks: float,
-    host_row_us: float,
-    request_s: float | None,
-    request_token_s: float,
-    server: dict[str, object],
-    notes: dict[str, str],
+    folder: Path, out: Path, samples: Path | None, report: Path | None, synchronous: Path | None, **said: Any
 ) -> None:
     """Compose a model's steps from the kernels in FOLDER and fit a latency profile to them.
 
@@ -96,19 +82,7 @@ def command(
     Example: elpase calibrate tables op_tables/h100_sxm --model llama-3.1-70b --tp 4 --out h100-llama-3.1-70b-tp4.json
     """
     require_place(out)
-    recipe = Recipe(
-        name=name or out.stem,
-        folder=folder,
-        model=model,
-        gpu=gpu,
-        tensor_parallel_size=tp,
-        clocks=clocks,
-        host_row_s=host_row_us / 1e6,
-        client=None if request_s is None else ClientTerms(request_s, 0.0, request_token_s),
-        server={**_recorded(folder), "tensor_parallel_size": tp, **server},
-        notes=notes,
-        command=command_line(),
-    )
+    recipe = _recipe(folder, out, said)
     alone = [] if synchronous is None else read_alone(synchronous)
     with working("composing steps"):
         composed = compose(recipe)
@@ -126,6 +100,23 @@ def command(
             write_report(made, written)
         write_text_atomic(out, made.profile.to_json())
     tell(made, out)
+
+
+def _recipe(folder: Path, out: Path, said: dict[str, Any]) -> Recipe:
+    request_s, tp = said["request_s"], said["tp"]
+    return Recipe(
+        name=said["name"] or out.stem,
+        folder=folder,
+        model=said["model"],
+        gpu=said["gpu"],
+        tensor_parallel_size=tp,
+        clocks=said["clocks"],
+        host_row_s=said["host_row_us"] / 1e6,
+        client=None if request_s is None else ClientTerms(request_s, 0.0, said["request_token_s"]),
+        server={**_recorded(folder), "tensor_parallel_size": tp, **said["server"]},
+        notes=said["notes"],
+        command=command_line(),
+    )
 
 
 def _recorded(folder: Path) -> Mapping[str, Any]:
