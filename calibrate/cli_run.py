@@ -44,6 +44,7 @@ _LABELS = {
 _MOST_REQUESTS = 100_000
 _ANY_BLOCKS = 10_000_000
 """A stand-in while it is not known how many fit."""
+_WITH_CALIBRATION = ("samples", "save_profile", "max_tokens", "max_seqs", "max_context")
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -53,6 +54,8 @@ class _Compared:
     """Figures of each real run."""
     simulated: dict[str, float]
     steps: list[StepErrors]
+    preemptions: list[int]
+    """Of the simulated run, then of each real one."""
 
     def middle(self, name: str) -> float:
         return statistics.median(run[name] for run in self.real)
@@ -82,6 +85,13 @@ class _Compared:
 )
 @click.option("--samples", type=_FILE, help="With --calibrate-s: where its samples go; goes on with what is there.")
 @click.option("--save-profile", type=_FILE, help="With --calibrate-s: where its profile goes.")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=16), help="With --calibrate-s: its largest step. Default: the server's."
+)
+@click.option(
+    "--max-seqs", type=click.IntRange(min=1), help="With it: most sequences of a step. Default: the server's."
+)
+@click.option("--max-context", type=click.IntRange(min=16), help="With it: longest context. Default: the workload's.")
 @click.option("--repeats", default=1, show_default=True, type=click.IntRange(min=1), help="Real runs, one by one.")
 @click.option("--run-samples", type=_FILE, help="Write the steps of the real runs as samples.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -89,7 +99,7 @@ class _Compared:
 @workload_options
 @engine_options
 def command(profile: str | None, as_json: bool, **kwargs: Any) -> None:  # noqa: D103
-    from calibrate.real_run import predict, step_errors
+    from calibrate.real_run import figures, predict, preemptions, step_errors
     from sim.latency.profile import Profile
 
     _check_flags(profile, kwargs)
@@ -102,7 +112,12 @@ def command(profile: str | None, as_json: bool, **kwargs: Any) -> None:  # noqa:
     runs = _serve(requests, config, bench, session, kwargs)
     fitted = loaded or _fitted(session, kwargs["save_profile"])
     simulated = predict(requests, config, fitted, kwargs["max_concurrency"])
-    compared = _Compared([run.figures for run in runs], simulated, [step_errors(run.steps, fitted) for run in runs])
+    compared = _Compared(
+        [figures(run.frames) for run in runs],
+        figures(simulated),
+        [step_errors(run.steps, fitted) for run in runs],
+        [preemptions(frames) for frames in (simulated, *(run.frames for run in runs))],
+    )
     if kwargs["run_samples"] is not None:
         _write_samples(kwargs["run_samples"], bench, runs)
     if as_json:
@@ -117,7 +132,7 @@ def _check_flags(profile: str | None, kwargs: Mapping[str, Any]) -> None:
     """Raise for flags that leave no profile, or two, and for files that could not be written in the end."""
     if (profile is None) == (kwargs["calibrate_s"] is None):
         raise click.UsageError("say --profile, or --calibrate-s to fit one here")
-    for name in ("samples", "save_profile"):
+    for name in _WITH_CALIBRATION:
         if kwargs[name] is not None and profile is not None:
             raise click.UsageError(f"--{name.replace('_', '-')} goes with --calibrate-s")
     for name in ("samples", "save_profile", "run_samples"):
@@ -139,8 +154,8 @@ def _server(profile: Profile | None, kwargs: dict[str, Any]) -> tuple[Bench, Sch
     config = placed.resolve(model=spec, server_defaults=defaults)
     bench = make_bench(
         kwargs,
-        max_tokens=config.max_num_batched_tokens,
-        max_seqs=config.max_num_seqs,
+        max_tokens=max(config.max_num_batched_tokens, kwargs["max_tokens"] or 0),
+        max_seqs=max(config.max_num_seqs, kwargs["max_seqs"] or 0),
         block_size=config.block_size,
         num_blocks=blocks,
     )
@@ -169,9 +184,9 @@ def _session(bench: Bench, config: SchedulerConfig, requests: Sequence[Request],
     return Session.reaching(
         bench,
         Table.open(kwargs["samples"], bench.origin),
-        max_tokens=max(16, config.max_num_batched_tokens),
-        max_seqs=config.max_num_seqs,
-        max_context=max(16, min(longest, config.max_model_len)),
+        max_tokens=kwargs["max_tokens"] or max(16, config.max_num_batched_tokens),
+        max_seqs=kwargs["max_seqs"] or config.max_num_seqs,
+        max_context=kwargs["max_context"] or max(16, min(longest, config.max_model_len)),
     )
 
 
@@ -258,6 +273,7 @@ def _document(
         "simulated": compared.simulated,
         "errors": {name: compared.error(name) for name in _LABELS},
         "steps": [asdict(errors) | {"total": errors.total} for errors in compared.steps],
+        "preemptions": {"real": compared.preemptions[1:], "simulated": compared.preemptions[0]},
         "requests": requests,
         "profile": profile.name,
         "config": asdict(config),
@@ -280,6 +296,10 @@ def _print(compared: _Compared, title: str) -> None:
             f"{compared.error(name):+.1%}",
         )
         table.add_row(label, *row)
+    told, *real = compared.preemptions
+    if told or any(real):
+        span = f"{min(real)} - {max(real)}"
+        table.add_row("Preemptions", f"{statistics.median(real):g}", span, f"{told}", "")
     Console().print(table)
     for errors in compared.steps:
         share = errors.host_measured_s / errors.measured_s

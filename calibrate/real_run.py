@@ -49,11 +49,6 @@ class RealRun:
     frames: Frames
     steps: list[RealStep]
 
-    @property
-    def figures(self) -> dict[str, float]:
-        """See FIGURES."""
-        return figures(self.frames)
-
 
 @dataclass(frozen=True, slots=True)
 class StepErrors:
@@ -99,9 +94,14 @@ def serve_for_real(
 
 def predict(
     requests: Sequence[Request], config: SchedulerConfig, profile: Profile, max_in_flight: int | None
-) -> dict[str, float]:
-    """Figures of the simulated run."""
-    return figures(simulate(requests, config, profile, max_in_flight=max_in_flight).frames)
+) -> Frames:
+    """What the simulated run left."""
+    return simulate(requests, config, profile, max_in_flight=max_in_flight).frames
+
+
+def preemptions(frames: Frames) -> int:
+    """How often a request had to give its blocks back."""
+    return int(frames.requests["preemptions"].sum())
 
 
 def figures(frames: Frames) -> dict[str, float]:

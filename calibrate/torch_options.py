@@ -103,8 +103,7 @@ def harness() -> Any:
 
 def device_of(kwargs: Mapping[str, Any]) -> str:
     """The device that `--device` means."""
-    device = kwargs["device"]
-    return str(harness().default_device() if device == "auto" else device)
+    return str(harness().usable_device(kwargs["device"]))
 
 
 def make_bench(

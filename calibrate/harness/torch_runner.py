@@ -73,7 +73,7 @@ class TorchRunner:
             torch.set_num_threads(options.threads)
         self.shape = shape
         self.options = options
-        self.device = _device(options.device)
+        self.device = torch.device(usable_device(options.device))
         self.vocab_size = shape.vocab_size
         with torch.inference_mode(), _memory_errors():
             self.decoder = Decoder(shape, options.device, options.dtype, options.seed)
@@ -216,11 +216,14 @@ class _memory_errors:  # noqa: N801  # a context manager, named as one
             raise OutOfMemory("out of memory") from error
 
 
-def _device(name: str) -> Any:
-    device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(field="--device", value=name, expected="cpu: torch finds no CUDA device")
-    return device
+def usable_device(name: str) -> str:
+    """The device that a user's word means; "auto": a GPU where there is one. Raises InputError."""
+    here = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    if name == "auto":
+        return "cuda" if here else "cpu"
+    if name not in ("cpu", *(["cuda"] if here else []), *here):
+        raise InputError(field="--device", value=name, expected=f"one of {', '.join(['cpu', *here])}")
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,11 +263,6 @@ def _driver() -> str:
     except (OSError, IndexError):
         return ""
     return next((word for word in first.split() if word[:1].isdigit() and "." in word), "")
-
-
-def default_device() -> str:
-    """A GPU where there is one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def default_dtype(device: str, stated: str) -> str:

@@ -145,6 +145,11 @@ def test_what_cannot_be_is_told_in_one_line(words, told, monkeypatch):
     assert told in str(failed.exception)
 
 
+def test_a_device_that_is_not_here_is_told_with_those_that_are(folder, with_torch):
+    failed = _elpase("torch", "--model", folder / "tiny.json", "--out", folder / "s.parquet", "--device", "tpu")
+    assert str(failed.exception).startswith("--device: got 'tpu', expected one of cpu")
+
+
 def test_without_torch_the_error_says_how_to_get_it(folder, monkeypatch):
     monkeypatch.setattr(torch_options, "find_spec", lambda _name: None)
     assert "pip install 'elpase[torch]'" in str(_measured(folder).exception)

@@ -156,7 +156,7 @@ def test_host_and_device_are_told_apart(profile):
 def test_figures_are_those_of_the_bench(profile):
     requests = _requests(20)
     run, _ = _served(requests, CONFIG, profile)
-    assert run.figures == pytest.approx(predict(requests, CONFIG, profile, None), rel=1e-6)
+    assert figures(run.frames) == pytest.approx(figures(predict(requests, CONFIG, profile, None)), rel=1e-6)
     assert set(figures(run.frames)) == set(FIGURES)
 
 
