@@ -57,7 +57,8 @@ def test_stopping_takes_along_what_the_process_started() -> None:
         assert process.stdout is not None
         grandchild = int(process.stdout.readline())
         stop(process)
-    assert process.returncode == -signal.SIGINT or process.returncode == 1
+    # SIGTERM where the tests themselves run with Ctrl-C ignored, as shells do in the background: children inherit that.
+    assert process.returncode in (-signal.SIGINT, -signal.SIGTERM, 1)
     end_s = time.monotonic() + 5
     while not gone(grandchild) and time.monotonic() < end_s:
         time.sleep(0.01)
