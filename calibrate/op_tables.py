@@ -35,6 +35,8 @@ _FEWEST_TOKENS, _MOST_TOKENS = 256, 32768
 _SHORTEST_PROMPT = 64
 _KERNELS: dict[str, Any] = {"source": "op tables", "state": KERNELS, "graph": NO_GRAPH}
 
+_HEADS = ("num_heads", "num_key_value_heads")
+
 _CUSTOM_ALLREDUCE_BYTES = 8 << 20
 """vLLM's own all-reduce kernel takes messages up to this size, NCCL the others (vllm/distributed)."""
 
@@ -163,21 +165,24 @@ class OpTables:
         self._allreduce = cache(self._read_allreduce)
 
     def attention(self, kind: str, model: ModelSpec, tp: int = 1) -> pd.DataFrame:
-        """Rows of `context` or `generation` attention with one GPU's heads: batch_size, isl, step, latency (ms)."""
+        """Rows of `context` or `generation` attention with one GPU's heads: batch_size, isl, step, latency (ms).
+
+        Heads that were not timed are made of those that were (`_with_heads`).
+        """
         file = self.folder / f"{kind}_attention_perf.parquet"
-        wanted = {
-            "num_heads": model.num_heads // tp,
-            "num_key_value_heads": model.kv_heads_per_gpu(ParallelSpec(tp)),
-            "head_dim": model.head_size,
-            "kv_cache_dtype": "bfloat16",  # FP16 takes as long: the same bytes, the same tensor cores
-            "window_size": 0,
-        }
-        table = _read(file, "batch_size", "isl", "step", "latency", *wanted)
+        # FP16 takes as long as BF16: the same bytes, the same tensor cores.
+        wanted = {"head_dim": model.head_size, "kv_cache_dtype": "bfloat16", "window_size": 0}
+        table = _read(file, "batch_size", "isl", "step", "latency", *_HEADS, *wanted)
         for column, value in wanted.items():
             table = table[table[column] == value]
             if table.empty:
                 raise InputError(file=file, field=column, value=value, expected="kernels timed for it")
-        return table
+        heads, kv_heads = model.num_heads // tp, model.kv_heads_per_gpu(ParallelSpec(tp))
+        found = _with_heads(table, heads, kv_heads, prompts=kind == "context")
+        if found is None:
+            value, field = f"{heads} with {kv_heads} KV heads", "num_heads"
+            raise InputError(file=file, field=field, value=value, expected="heads that were timed, or parts of such")
+        return found
 
     def decode_attention(self, model: ModelSpec, tp: int = 1) -> DecodeAttention:
         """One layer's attention of single tokens, on one of `tp` GPUs."""
@@ -255,6 +260,29 @@ class OpTables:
         large = _read(nccl, "op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
         large = large.query("op_name == 'all_reduce' and nccl_dtype == 'half'")
         return _by_size(graph, tp, own), _by_size(large, tp, nccl)
+
+
+def _with_heads(table: pd.DataFrame, heads: int, kv_heads: int, *, prompts: bool) -> pd.DataFrame | None:
+    """Kernels of a number of heads; None where nothing like them was timed.
+
+    KV heads do not know of each other, so a batch of b with 32 of them is one of 4 b with 8. More query heads for a KV
+    head cost prompts in proportion, and decodes, which wait for the KV cache, nothing.
+    """
+    timed = set(zip(*(table[column] for column in _HEADS), strict=True))
+
+    def rows(heads: int, kv_heads: int) -> pd.DataFrame:
+        return table[(table[_HEADS[0]] == heads) & (table[_HEADS[1]] == kv_heads)]
+
+    for parts in (1, 2, 4, 8, 16, 32, 64):
+        if heads % parts == 0 and kv_heads % parts == 0 and (heads // parts, kv_heads // parts) in timed:
+            found = rows(heads // parts, kv_heads // parts)
+            found = found[found["batch_size"] % parts == 0]
+            return found.assign(batch_size=found["batch_size"] // parts)
+    wider = min((n for n, kv in timed if kv == kv_heads and n > heads), default=None)
+    if wider is None:
+        return None
+    found = rows(wider, kv_heads)
+    return found.assign(latency=found["latency"] * heads / wider) if prompts else found
 
 
 def _by_size(table: pd.DataFrame, tp: int, file: Path) -> tuple[Column, Column]:

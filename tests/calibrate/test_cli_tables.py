@@ -85,7 +85,7 @@ def test_a_synchronous_run_fixes_host_and_client(
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (["--model", "llama-3.1-8b"], "num_heads: got 32, expected kernels timed for it"),
+        (["--model", "llama-3.2-1b"], "head_dim: got 64, expected kernels timed for it"),
         ([], "--model: expected a model: the tables are of kernels"),
         (["--model", "qwen3-14b", "--tp", "3"], "tensor_parallel_size: got 3"),
         (["--model", "qwen3-14b", "--note", "x"], "expected ABOUT=TEXT"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,8 +71,10 @@ def test_decodes_leave_out_what_a_timing_loop_finds_in_the_cache(kernel_folder: 
 
 
 def test_a_model_that_was_not_timed(kernel_folder: Path) -> None:
-    with pytest.raises(InputError, match=r"context_attention_perf.parquet: num_heads: got 32, expected kernels timed"):
-        OpTables(kernel_folder).samples(model_spec("llama-3.1-8b"))
+    with pytest.raises(InputError, match=r"context_attention_perf.parquet: head_dim: got 64, expected kernels timed"):
+        OpTables(kernel_folder).samples(model_spec("llama-3.2-1b"))
+    with pytest.raises(InputError, match=r"num_heads: got '64 with 8 KV heads', expected heads that were timed"):
+        OpTables(kernel_folder).samples(model_spec("llama-3.1-70b"))
     with pytest.raises(InputError, match=r"num_gpus: got 8, expected a number of GPUs that was timed: 2, 4"):
         OpTables(kernel_folder).allreduce_ms(8, 1e3)
 
@@ -81,6 +84,18 @@ def test_all_reduce(kernel_folder: Path, size: float, expected_ms: float) -> Non
     """vLLM's kernel (5 us and 10 us per MB) up to 8 MiB, NCCL's (10 us) above, beyond the table in proportion."""
     assert OpTables(kernel_folder).allreduce_ms(2, size) == pytest.approx(expected_ms, rel=1e-6)
     assert OpTables(kernel_folder).allreduce_ms(1, size) == 0.0
+
+
+def test_heads_that_were_not_timed(kernel_folder: Path) -> None:
+    """20 heads with 4 KV heads are twice 10 with 2: a batch twice as large. 32 with 8 read what 40 with 8 read, and
+    compute 32 / 40 of it."""
+    tables = OpTables(kernel_folder)
+    halves = replace(MODEL, num_heads=20, num_kv_heads=4)
+    assert sorted(set(tables.attention("generation", halves)["batch_size"])) == [50]
+    narrower = replace(MODEL, num_heads=32)
+    for kind, share in (("context", 0.8), ("generation", 1.0)):
+        ratio = tables.attention(kind, narrower)["latency"] / tables.attention(kind, MODEL)["latency"]
+        assert ratio.to_numpy() == pytest.approx(share)
 
 
 def decode_table(cached_ms: float | None = None) -> DecodeAttention:
