@@ -17,6 +17,7 @@ from scipy.interpolate import RegularGridInterpolator
 
 from calibrate.op_tables import DecodeAttention, filled
 from sim.errors import InputError
+from sim.specs import ParallelSpec
 
 if TYPE_CHECKING:
     import os
@@ -74,15 +75,15 @@ class FileSteps:
     """Rows of ATTENTION with prompts and decodes together."""
 
     @classmethod
-    def read(cls, folder: str | os.PathLike[str], model: ModelSpec) -> FileSteps:
-        """Raises InputError for missing columns, layers or a model with other layers; OSError."""
+    def read(cls, folder: str | os.PathLike[str], model: ModelSpec, tp: int = 1) -> FileSteps:
+        """`tp`: GPUs that the model is split over, of which the files hold one's share. Raises InputError, OSError."""
         folder = Path(folder)
         dense = _table(folder / DENSE, "layer", "tokens")
         head = _table(folder / PER_SEQUENCE, "layer", "sequences")
         attention = _csv(folder / ATTENTION, *_BATCH, "time_us")
         decodes = attention[attention["prefill_chunk"] == 0]
         renamed = {"n_decode": "batch_size", "kv_decode": "step"}
-        kv_bytes = model.kv_bytes_per_token() / model.num_layers
+        kv_bytes = model.kv_bytes_per_token(parallel=ParallelSpec(tp)) / model.num_layers
         return cls(
             meta=read_meta(folder / META),
             model=model,

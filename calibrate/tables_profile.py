@@ -44,6 +44,7 @@ STEPS = 900
 """Composed steps: more move no coefficient by as much as its standard error."""
 _LONGEST_CONTEXT = 32_768
 """Composed also for models that take less: only long contexts tell what attention costs."""
+_MOST_BANDWIDTH = 1.1
 TERMS = ("tile_waste", "eager_row_s")
 """Optional coefficients that composed steps have something to say about."""
 
@@ -187,10 +188,10 @@ def _table_notes(clocks: float) -> dict[str, str]:
 def _from_files(recipe: Recipe) -> Composed:
     meta = op_files.read_meta(recipe.folder / op_files.META)
     model = model_spec(recipe.model or meta.model)
-    if recipe.tensor_parallel_size != 1:
-        raise InputError(field="--tp", value=recipe.tensor_parallel_size, expected="1: that is what was timed")
-    steps = op_files.FileSteps.read(recipe.folder, model)
-    limits, graphs = _limits(recipe, _gpu_of(recipe, meta.device), model)
+    tp, gpu = recipe.tensor_parallel_size, _gpu_of(recipe, meta.device)
+    steps = op_files.FileSteps.read(recipe.folder, model, tp)
+    _require_possible(steps, gpu, tp)
+    limits, graphs = _limits(recipe, gpu, model)
     limits = replace(
         limits,
         max_tokens=min(limits.max_tokens, meta.max_num_batched_tokens),
@@ -199,16 +200,34 @@ def _from_files(recipe: Recipe) -> Composed:
     origin = Origin(
         device=meta.device,
         model=model.name,
+        tensor_parallel_size=tp,
         dtype=model.dtype,
         engine="vllm",
         engine_version=meta.engine_version,
         date=meta.date,
         capture_sizes=graphs.sizes,
-        notes={"composition": "no step was measured as a whole: each is the sum of its layers, timed one by one"},
+        notes=_file_notes(tp),
         command=recipe.command,
     )
     told = _FILES.format(version=meta.engine_version, device=meta.device, date=meta.date, model=model.name)
     return Composed(file_samples(steps, limits, graphs, STEPS, origin), {"layers": told}, steps.known_terms())
+
+
+def _file_notes(tp: int) -> dict[str, str]:
+    notes = {"composition": "no step was measured as a whole: each is the sum of its layers, timed one by one"}
+    if tp > 1:
+        notes["collectives"] = "the files have no all-reduces: what GPUs say to each other is missing from every step"
+    return notes
+
+
+def _require_possible(steps: op_files.FileSteps, gpu: GpuSpec, tp: int) -> None:
+    """Files do not always say of how many GPUs' share they are; reading the weights faster than memory allows does."""
+    model = steps.model
+    read_bytes = (model.weight_bytes - 4 * model.vocab_size * model.hidden_size) / tp
+    share = read_bytes / (float(steps.dense_us[1][0]) / 1e6) / gpu.bandwidth_bytes_per_s
+    if share > _MOST_BANDWIDTH:
+        expected = f"the GPUs whose share was timed: weights would be read at {share:.0%} of {gpu.name}'s bandwidth"
+        raise InputError(field="--tp", value=tp, expected=expected)
 
 
 def _limits(recipe: Recipe, gpu: GpuSpec, model: ModelSpec) -> tuple[GridLimits, Graphs]:

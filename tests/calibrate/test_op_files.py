@@ -12,6 +12,7 @@ from calibrate.compose import file_samples
 from calibrate.grid import GridLimits, GridStep
 from calibrate.op_files import FileSteps, read_meta
 from calibrate.samples import Origin
+from sim.cli.main import main
 from sim.errors import InputError
 from sim.latency.graphs import NO_GRAPHS
 from sim.specs import model_spec
@@ -139,3 +140,12 @@ def test_what_needs_no_fit(folder: Path) -> None:
     attention = LAYERS * attention_us(0, 0, 1, 16)
     assert known["step_s"] == pytest.approx((elementwise_us * 1.01 + 21 + attention) / 1e6, rel=1e-3)
     assert known["elementwise_s"] == pytest.approx(elementwise_us / 100 / 1e6)
+
+
+def test_layers_that_no_single_gpu_could_run(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """15 GB of weights in 2.5 ms: 5.6 TB/s, more than a 4090 has, so these were timed on a share of the model."""
+    with pytest.raises(SystemExit):
+        main(["calibrate", "tables", str(folder), "--out", str(tmp_path / "p.json")])
+    told = capsys.readouterr().err
+    assert "--tp: got 1, expected the GPUs whose share was timed: weights would be read at" in told
+    assert told.count("\n") == 1
