@@ -32,11 +32,12 @@ MIXED_ATTENTION = 1.95
 """How much longer a decode row's attention takes beside a prompt, where one kernel serves both. Same source
 (context_s + mixed_context_s over context_s); 1.7 to 2 in the mixed batches of the `vllm019` files."""
 
-MIXED_TILE_MS = 2.1e-5
+MIXED_TILE_MS = 2.5e-5
 """On top of that, per decode row, layer and KV head, whatever the context: a kernel made for prompts gives the row a
-tile of its own. Mixed batches of the `vllm019` files: 0.48 us per row on an RTX PRO 6000, whose FlashAttention 2 makes
-a tile for each of 32 heads, so 2.8 us of one of its 188 SMs per tile. FlashAttention 3 packs the heads that share a KV
-head into one tile; an H100 or H200 has 132 SMs. Scaled, not measured."""
+tile of its own. Mixed batches of the `vllm019` files: 0.48 us per row on an RTX PRO 6000 and 0.95 us on an RTX 4090,
+whose FlashAttention 2 makes a tile for each of 32 heads, so 2.8 and 3.8 us of one of their 188 and 128 SMs per tile.
+FlashAttention 3 packs the heads that share a KV head into one tile; an H100 or H200 has 132 SMs. Scaled from the mean
+of the two, not measured."""
 
 ELEMENTWISE_LAYER_MS = 0.009
 """Launching two norms, rotary embedding, cache write and activation of one layer. Measured in the `vllm019` files: 8 to
@@ -73,12 +74,13 @@ class TableSteps:
         return ms / 1e3
 
     def known_terms(self) -> dict[str, float]:
-        """Coefficients that need no fit: what a step of one token launches beside its GEMMs, and what every further
-        token adds there."""
+        """Coefficients that need no fit: what a step of one token launches beside its GEMMs, what every further token
+        adds there, and a decode row's tile beside a prompt."""
         launches = self.elementwise_ms(1) + self.exchange_ms(1, 1) + self.sampler_ms(1) + self.attention_ms((), (1,))
         most = int(self.tables.gemm.lengths[-1])
         per_token = sum(part(most) - part(1) for part in (self.elementwise_ms, self._reduces_ms)) / (most - 1)
-        return {"step_s": launches / 1e3, "elementwise_s": per_token / 1e3}
+        tiles = self.model.num_layers * MIXED_TILE_MS * self._kv_heads
+        return {"step_s": launches / 1e3, "elementwise_s": per_token / 1e3, "eager_row_s": tiles / 1e3}
 
     @property
     def _kv_heads(self) -> int:

@@ -44,7 +44,7 @@ class Overheads:
     """What a server adds to its device's steps."""
 
     step_s: float
-    """Per step, with one sequence."""
+    """Per step, with one sequence. Below 0: the composed step is too slow by so much."""
     client: ClientTerms
     spread_s: float
     """Largest distance of a kind's own value from step_s."""
@@ -63,9 +63,9 @@ def read_alone(path: Path) -> list[Alone]:
 
 
 def overheads(law: FusedLaw, runs: list[Alone]) -> Overheads:
-    """Seconds beyond a law of the device, each the middle of what the runs say, none below 0."""
+    """Seconds beyond a law of the device, each the middle of what the runs say; a client takes no less than none."""
     steps = np.array([run.itl_s - _decode_s(law, run) for run in runs])
-    step_s = max(0.0, float(np.median(steps)))
+    step_s = float(np.median(steps))
     rest = np.array([run.ttft_s - _prompt_s(law, run) - step_s for run in runs])
     lengths = np.array([run.prompt_tokens for run in runs])
     if np.ptp(lengths) == 0:

@@ -116,10 +116,13 @@ def make(recipe: Recipe, composed: Composed, alone: list[Alone], on_fold: Callab
 def _with_terms(
     made: Calibration, client: ClientTerms, step_s: float, recipe: Recipe, told: Mapping[str, str]
 ) -> Calibration:
-    """The host's time goes where it acts: apart when the server is synchronous, else into the device's gaps."""
+    """The host's time goes where it acts: apart when the server is synchronous, else into the device's gaps.
+
+    A step that was composed too slow is made faster instead.
+    """
     profile, law = made.profile, made.profile.law
-    if profile.server.get("async_scheduling", True):
-        law = replace(law, step_s=float(f"{law.step_s + step_s:.6g}"), host_row_s=recipe.host_row_s)
+    if step_s < 0 or profile.server.get("async_scheduling", True):
+        law = replace(law, step_s=float(f"{max(0.0, law.step_s + step_s):.6g}"), host_row_s=recipe.host_row_s)
     else:
         host_step_s = float(f"{max(0.0, step_s - recipe.host_row_s):.4g}")
         law = replace(law, host_step_s=host_step_s, host_row_s=recipe.host_row_s)
@@ -132,8 +135,9 @@ def _with_terms(
 
 def _known(found: Overheads) -> dict[str, str]:
     return {
-        "host": f"a synchronous run's tokens take {1e3 * found.step_s:.2f} ms longer than the composed step of one"
-        f" sequence (its kinds of request differ by up to {1e3 * found.spread_s:.2f} ms)",
+        "host": f"a synchronous run's tokens take {1e3 * abs(found.step_s):.2f} ms"
+        f" {'longer' if found.step_s > 0 else 'less'} than the composed step of one sequence (its kinds of request"
+        f" differ by up to {1e3 * found.spread_s:.2f} ms): step_s or host_step_s has been set by it",
         "client": "request_s and request_token_s are what the synchronous run's TTFT has beyond the composed prompt's"
         " step; the second holds the tokenizer and any error of the composed prompts",
     }
@@ -179,7 +183,7 @@ def _table_notes(clocks: float) -> dict[str, str]:
         " kernel: the ratio between served steps and the same tables, fitted for h100-qwen3-14b on an H100",
         "mixed steps": f"no table has prompts and decodes together: beside a prompt a decode row's attention is taken"
         f" {MIXED_ATTENTION:g} times as long (h100-qwen3-14b), and {1e6 * MIXED_TILE_MS:.0f} ns more per row, layer"
-        " and KV head (scaled from an RTX PRO 6000's mixed batches)",
+        " and KV head (scaled from the mixed batches of an RTX PRO 6000 and an RTX 4090)",
         "elementwise": f"norms, rotary embedding and activation: {1e3 * ELEMENTWISE_LAYER_MS:.0f} us per layer or"
         f" {ELEMENTWISE_L2:g} of their bytes over the memory bandwidth, as timed on an RTX 4090 and an RTX PRO 6000",
     }
