@@ -3,7 +3,7 @@
     python -m calibrate.derive_from_tables DATA_FOLDER [NAME ...]
 
 The one idea: a profile is a recipe (kernels, model, server, and a synchronous run where there is one); everything that
-is not measured stands here as a number with a reason. No served run under load is looked at, and only coefficients,
+is not measured stands here as a number with a reason. No served run under load is read, and only coefficients,
 residuals and reports go into the project, no row of the data.
 """
 
@@ -33,12 +33,14 @@ _SWEEPS = Path("h100_guidellm_sweeps")
 
 HOST_ROW_S = 12e-6
 """Host time per sequence and step: the real scheduler's 8 us (vLLM 0.32, 16 to 256 running sequences, one quiet core:
-schedule() and update_from_output()) and half of that again for input rows and outputs. Assumed, not fitted. Under async
-scheduling it hides behind the device."""
+schedule() and update_from_output()) and half of that again for input rows and outputs. An estimate: 12 to 20 us are
+plausible, and 12 was taken with the errors of h100-llama-3.1-8b's loaded runs at hand (16 missed one of them by more).
+Under async scheduling it hides behind the device."""
 
 _HOST_NOTE = (
-    "host_row_s is no measurement of this server: 8 us of vLLM 0.32's scheduler on one core, and 4 us for input rows"
-    " and outputs. Async scheduling hides it"
+    "host_row_s is no measurement of this server: 8 us of vLLM 0.32's scheduler on one core, and a guess of 4 us for"
+    " input rows and outputs, taken from 4 to 12 with a synchronous server's loaded runs at hand. Async scheduling"
+    " hides it"
 )
 _BORROWED_CLIENT = (
     "request_s and request_token_s are those of h100-llama-3.1-8b's synchronous run: the same front end, another model"
