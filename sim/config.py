@@ -7,7 +7,6 @@ defaults for the GPU. Source: vLLM 0.32, engine/arg_utils.py, config/scheduler.p
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -130,6 +129,8 @@ class EngineConfig:
     prefix_caching_hash_algo: str | None = None
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            self._check_type(field.name, str(field.type).split(" ")[0])
         for name, least in _AT_LEAST.items():
             value = getattr(self, name)
             self._require(value is None or value >= least, name, f"{least} or more")
@@ -143,6 +144,13 @@ class EngineConfig:
         self._require((self.block_size or 16) % 16 == 0, "block_size", "a multiple of 16")
         for name, allowed in _ONE_OF.items():
             self._require(getattr(self, name) in (None, *allowed), name, f"one of {', '.join(allowed)}")
+
+    def _check_type(self, name: str, kind: str) -> None:
+        """Settings also come from files, where nothing else has looked at their types."""
+        value = getattr(self, name)
+        kinds, expected = _KINDS[kind]
+        fits = isinstance(value, kinds) and (kind == "bool" or not isinstance(value, bool))
+        self._require(value is None or fits, name, expected)
 
     def _require(self, ok: bool, name: str, expected: str) -> None:
         if not ok:
@@ -181,6 +189,9 @@ class EngineConfig:
         length = _model_length(said, model)
         tokens, seqs = _budgets(self, said, gpu, length)
         kv = _Blocks(self, measured, said, gpu, model).choose(tokens, seqs)
+        if kv.num_blocks < 2:
+            expected = f"one of which more fit into the KV cache: there are {kv.num_blocks} such blocks"
+            raise InputError(field="block_size", value=kv.block_size, expected=expected)
         longest = longest_request(kv.num_blocks, kv.block_size)
         length = min(length, longest) if said.max_model_len == AUTO_LENGTH else length
         if length > longest:
@@ -194,6 +205,15 @@ class EngineConfig:
             if value is not None and value != only:
                 raise InputError(f"{_flag(name)}: not built yet: {why}")
 
+
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
+    {
+        "bool": ((bool,), "true or false"),
+        "int": ((int,), "a whole number"),
+        "float": ((int, float), "a number"),
+        "str": ((str,), "a text"),
+    }
+)
 
 _AT_LEAST = {
     "tensor_parallel_size": 1, "block_size": 1, "kv_cache_memory_bytes": 1, "num_gpu_blocks_override": 2,
@@ -242,23 +262,6 @@ def batch_defaults(gpu: GpuSpec) -> tuple[int, int]:
     if gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.device_name.lower():
         return 8192, 1024
     return 2048, 256
-
-
-def human_int(text: str) -> int:
-    """A whole number as vLLM's flags take it: `8192`, `8k` = 8,000, `8K` = 8,192, `25.6k` = 25,600; k, m, g, t.
-
-    Raises ValueError. Source: vLLM 0.32, utils/argparse_utils.py.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT])", text.strip())
-    if match is None:
-        return int(text)
-    number, suffix = match.groups()
-    power = "kmgt".index(suffix.lower()) + 1
-    if suffix.islower():
-        return int(float(number) * 1000**power)
-    if "." in number:
-        raise ValueError(f"{text!r} has a fraction of a binary unit; {number}{suffix.lower()} is decimal")
-    return int(number) << 10 * power
 
 
 def _flag(name: str) -> str:
@@ -346,8 +349,16 @@ class _Blocks:
         return self._from_memory(block_size, tokens, seqs)
 
     def _resized(self) -> bool:
-        before = _over(self.measured, EngineConfig())
-        return any(getattr(self.explicit, name) not in (None, getattr(before, name)) for name in _RESIZES_KV)
+        """A flag that was given is not as measured. A share of memory that the profile does not state is unknown."""
+        for name in _RESIZES_KV:
+            before = getattr(self.measured, name)
+            if name == "kv_cache_dtype":
+                before = before or self.said.dtype
+            elif name != "gpu_memory_utilization":
+                before = before or VLLM_DEFAULTS.get(name)
+            if getattr(self.explicit, name) not in (None, "auto", before):
+                return True
+        return False
 
     def _from_memory(self, block_size: int, tokens: int, seqs: int) -> KvChoice:
         if self.model is None:

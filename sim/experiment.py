@@ -87,6 +87,8 @@ def simulate(
     """
     profile = Profile.load(profile) if isinstance(profile, str) else profile
     scheduler_config = settle(config, profile)
+    for line in unpriced(config, profile) if isinstance(config, EngineConfig) else ():
+        warnings.warn(line, ExtrapolationWarning, stacklevel=2)
     log = RunLog(profile.client.response_s)
     pricing = Pricing(profile, outside)
     finished = serve(
@@ -117,4 +119,24 @@ def settle(config: EngineConfig | SchedulerConfig | None, profile: Profile) -> S
     config = config or EngineConfig()
     if not isinstance(config, EngineConfig):
         return config
-    return config.resolve(gpu=profile.known_gpu(), model=profile.known_model(), server_defaults=profile.server)
+    return config.resolve(
+        gpu=profile.known_gpu(), model=profile.known_model(config.dtype), server_defaults=_measured_under(profile)
+    )
+
+
+def unpriced(config: EngineConfig, profile: Profile) -> list[str]:
+    """One line for each flag that changes how long steps take in a way that the profile does not tell."""
+    measured = {"kv_cache_dtype": profile.dtype, **_measured_under(profile)}
+    return [
+        f"--{name.replace('_', '-')} {asked} changes the KV blocks only: profile {profile.name}'s step times are of"
+        f" {measured[name]}"
+        for name in ("tensor_parallel_size", "dtype", "kv_cache_dtype")
+        for asked in [getattr(config, name)]
+        if asked not in (None, "auto", measured[name])
+    ]
+
+
+def _measured_under(profile: Profile) -> dict[str, object]:
+    """The flags that a profile's server had, with those that the profile states elsewhere."""
+    stated = {"dtype": profile.dtype, "tensor_parallel_size": profile.tensor_parallel_size}
+    return {**stated, **profile.server}

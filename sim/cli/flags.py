@@ -6,6 +6,7 @@ of the help text and the check against vLLM's own parser.
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -21,7 +22,6 @@ from sim.config import (
     POLICIES,
     VLLM_DEFAULTS,
     EngineConfig,
-    human_int,
 )
 from sim.errors import InputError
 
@@ -29,6 +29,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
+
+
+def human_int(text: str) -> int:
+    """A whole number as vLLM's flags take it: `8192`, `8k` = 8,000, `8K` = 8,192, `25.6k` = 25,600; k, m, g, t.
+
+    Raises ValueError. Source: vLLM 0.32, utils/argparse_utils.py.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT])", text.strip())
+    if match is None:
+        return int(text)
+    number, suffix = match.groups()
+    power = "kmgt".index(suffix.lower()) + 1
+    if suffix.islower():
+        return int(float(number) * 1000**power)
+    if "." in number:
+        raise ValueError(f"{text!r} has a fraction of a binary unit; {number}{suffix.lower()} is decimal")
+    return int(number) << 10 * power
 
 
 def whole_number(text: str) -> int:

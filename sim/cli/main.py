@@ -7,6 +7,7 @@ verb's module, and the libraries behind it, are loaded only when the verb is use
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from contextlib import suppress
 from difflib import get_close_matches
@@ -89,6 +90,10 @@ def main(args: Sequence[str] | None = None) -> None:
 
     What the user can mend is one line on stderr. A bug of ours keeps its traceback: it is what a report needs.
     """
+    # So that what was written aside is removed: by default these end a process on the spot.
+    for stop in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(stop) is signal.SIG_DFL:
+            signal.signal(stop, lambda number, _frame: sys.exit(128 + number))
     try:
         code = cli.main(args, prog_name="elpase", standalone_mode=False)
         _flush_stdout()

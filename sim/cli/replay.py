@@ -103,7 +103,7 @@ def _option(group: str, *names: str, **settings: Any) -> Callable[[Decorated], D
 @click.pass_context
 def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its help is above
     # Heavy libraries are loaded only when there is something to run.
-    from sim.experiment import settle
+    from sim.experiment import settle, unpriced
     from sim.latency.profile import Profile
     from sim.report.summary import SummaryOptions
 
@@ -114,6 +114,8 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
     flags = engine_config(kwargs)
     for note in flags.notes():
         _say(f"note: {note}")
+    for line in unpriced(flags, profile):
+        _say(f"warning: {line}")
     config = settle(flags, profile)
     trace = open_from(kwargs, config.max_model_len)
     with result_directory(kwargs["out"], supersedes=RESULT_FILES) if kwargs["out"] else nullcontext(None) as folder:

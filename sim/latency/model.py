@@ -12,7 +12,6 @@ is therefore much cheaper than its prompt and its decodes one after the other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -80,8 +79,8 @@ class FusedLaw:
     def __post_init__(self) -> None:
         for name in UNITS:
             value = getattr(self, name)
-            low, high = BOUNDS.get(name, (0.0, inf))
-            if not low <= value <= high or value == inf:
+            low, high = BOUNDS.get(name, (0.0, _LARGEST))
+            if not low <= value <= high:
                 raise InputError(field=name, value=value, expected=f"a finite number from {low:g} to {high:g}")
 
     def price(self, shape: StepShape) -> StepTime:
@@ -132,7 +131,10 @@ class FusedLaw:
         return self.step_s + self.eager_s * eager + rows + fused + attention
 
 
-BOUNDS = {"sharpness": (1.0, inf), "tile_waste": (0.0, 1.0)}
+_LARGEST = 1e6
+"""Seconds that nothing takes: what is above was not measured."""
+
+BOUNDS = {"sharpness": (1.0, 1e3), "tile_waste": (0.0, 1.0), "batch_slowdown": (0.0, 1.0)}
 """Least and greatest values, of coefficients that are not just any number >= 0."""
 
 UNITS = {

@@ -181,11 +181,15 @@ class Profile:
         """The GPU's data sheet; None for a device that the catalogue does not have."""
         return gpu_spec(self.gpu) if self.gpu in gpu_names() else None
 
-    def known_model(self) -> ModelSpec:
-        """The model's sizes. Raises InputError where neither the catalogue nor the profile has them."""
+    def known_model(self, dtype: str | None = None) -> ModelSpec:
+        """The model's sizes, in `dtype` where it is not the profile's own.
+
+        Raises InputError where neither the catalogue nor the profile has them.
+        """
+        dtype = self.dtype if dtype in (None, "auto") else dtype
         if self.model_config:
-            return ModelSpec.from_hf_config(dict(self.model_config), name=self.model, dtype=self.dtype)
-        return model_spec(self.model)
+            return ModelSpec.from_hf_config(dict(self.model_config), name=self.model, dtype=dtype)
+        return model_spec(self.model, dtype=dtype)
 
 
 def profile_names() -> list[str]:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.config import NO_EFFECT, NOT_BUILT, EngineConfig, batch_defaults, human_int
+from sim.cli.flags import human_int
+from sim.config import NO_EFFECT, NOT_BUILT, EngineConfig, batch_defaults
 from sim.errors import InputError
 from sim.specs import gpu_spec, model_spec
 

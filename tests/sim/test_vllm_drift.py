@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from sim.cli.flags import GROUPS, REMOVED
-from sim.config import VLLM_DEFAULTS, EngineConfig, human_int
+from sim.cli.flags import GROUPS, REMOVED, human_int
+from sim.config import VLLM_DEFAULTS, EngineConfig
 from sim.errors import InputError
 from sim.memory import GIB, KvCapacity, kv_blocks
 from sim.specs import CATALOG, ModelSpec, ParallelSpec, gpu_spec, model_names

@@ -65,6 +65,9 @@ def _raw_lines(path: Path, longest_bytes: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _open(path: Path) -> BinaryIO:
+    if path.exists() and not path.is_file() and not path.is_dir():
+        # It is read more than once: to recognise it, and by every pass over the trace.
+        raise TraceError(file=path, field="file", value="a pipe or device", expected="a regular file; save it first")
     with path.open("rb") as stream:
         packed = stream.read(2) == _GZIP_MAGIC
     return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
