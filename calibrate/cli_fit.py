@@ -16,12 +16,12 @@ from calibrate.fit import OPTIONAL
 from calibrate.make_profile import Target, calibrate, padded
 from calibrate.samples_file import read_all
 from calibrate.unknowns import with_mean_context
-from sim.cli.output import result_directory, write_text_atomic
 from sim.cli.progress import counting
 from sim.errors import InputError
 from sim.latency.graphs import Graphs, capture_sizes
 from sim.latency.model import BOUNDS, UNITS
 from sim.latency.profile import ClientTerms
+from sim.output import result_directory, write_text_atomic
 
 if TYPE_CHECKING:
     from calibrate.make_profile import Calibration

@@ -17,8 +17,8 @@ from calibrate.live_model import write_model
 from calibrate.live_runs import LiveRuns
 from calibrate.live_validation import ORDERED, Plan, validate_live
 from calibrate.machine import cpu_facts, gpu_facts
-from sim.cli.output import write_text_atomic
 from sim.cli.progress import counting
+from sim.output import write_text_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

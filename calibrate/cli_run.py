@@ -15,8 +15,9 @@ from rich.table import Table
 from calibrate.cli_fit import require_place
 from calibrate.torch_options import TorchCommand, device_of, make_bench, model_name, torch_options
 from sim.cli.flags import engine_config, engine_options
-from sim.cli.workload_flags import TRACE_HELP, open_from, workload_options
+from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.errors import InputError
+from sim.workload import open_from
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -195,8 +196,8 @@ def _fitted(session: Session | None, path: Path | None) -> Profile:
     from calibrate.cli import command_line
     from calibrate.make_profile import Target, calibrate
     from calibrate.samples import Samples
-    from sim.cli.output import write_text_atomic
     from sim.cli.progress import counting
+    from sim.output import write_text_atomic
 
     assert session is not None
     samples = Samples.of_steps(session.table.steps, session.table.origin)

@@ -17,9 +17,9 @@ from calibrate.cross_validate import FOLDS
 from calibrate.samples_file import write_samples
 from calibrate.synchronous import read_alone
 from calibrate.tables_profile import Recipe, compose, make
-from sim.cli.output import result_directory, write_text_atomic
 from sim.cli.progress import counting, working
 from sim.latency.profile import ClientTerms
+from sim.output import result_directory, write_text_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

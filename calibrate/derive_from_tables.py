@@ -19,9 +19,9 @@ from calibrate import served_folder
 from calibrate.cross_validate import FOLDS
 from calibrate.synchronous import read_alone
 from calibrate.tables_profile import Recipe, compose, make
-from sim.cli.output import result_directory
 from sim.cli.progress import counting
 from sim.latency.profile import PROFILES, ClientTerms
+from sim.output import result_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

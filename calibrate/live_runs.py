@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from calibrate.live import Load
 from calibrate.processes import Bench, bench_process, counter, labels, pin, start_server, stop, wait_ready
-from sim.cli.output import write_text_atomic
 from sim.errors import InputError
+from sim.output import write_text_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sim.cli.flags import EngineCommand, GroupedOption, engine_config, engine_options
-from sim.cli.output import result_directory
 from sim.cli.progress import progress_bar, working
-from sim.cli.workload_flags import TRACE_HELP, open_from, traffic, workload_options
+from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.latency.profile import DEFAULT_PROFILE
+from sim.output import result_directory
+from sim.workload import open_from, traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

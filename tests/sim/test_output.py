@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.cli.output import result_directory, write_text_atomic
+from sim.output import result_directory, write_text_atomic
 
 
 def full_disk(*args: object, **kwargs: object) -> None:
