@@ -304,8 +304,7 @@ def _budgets(explicit: EngineConfig, said: EngineConfig, gpu: GpuSpec | None, le
     tokens, seqs = said.max_num_batched_tokens, said.max_num_seqs
     if tokens is None or seqs is None:
         default_tokens, default_seqs = _default_budgets(said, gpu)
-        tokens = tokens or default_tokens
-        seqs = seqs or default_seqs
+        tokens, seqs = tokens or default_tokens, seqs or default_seqs
     if explicit.max_num_batched_tokens is None:
         if not said.enable_chunked_prefill:
             tokens = max(tokens, length)
