@@ -6,11 +6,11 @@ Not for reading files or flags (`sim.cli`, `workloads`), nor for many runs.
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from sim import __version__
-from sim.config import EngineConfig
+from sim.config import VLLM_DEFAULTS, EngineConfig
 from sim.engine.cluster import serve
 from sim.engine.pricing import Pricing
 from sim.latency.profile import DEFAULT_PROFILE, Profile
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from sim.config import Settled
     from sim.core.config import SchedulerConfig
     from sim.engine.pricing import OutsidePolicy
     from sim.report.frames import Frames, Itls
@@ -55,6 +56,10 @@ class Result:
     def itls(self) -> Itls:
         """Inter-token latencies per request, in seconds."""
         return self.frames.itls
+
+    def noting(self, meta: Mapping[str, object]) -> Result:
+        """The same, with more said of its making (`Frames.meta`)."""
+        return Result(replace(self.frames, meta={**self.frames.meta, **meta}))
 
     def summary(self, options: SummaryOptions | None = None) -> dict[str, object]:
         """The result as `vllm bench serve --save-detailed` writes it, plus a `sim` block."""
@@ -96,7 +101,10 @@ def simulate(
     )
     if pricing.first_outside is not None:
         warnings.warn(f"{pricing.first_outside}; such steps are extrapolated", ExtrapolationWarning, stacklevel=2)
-    return Result(log.frames(_facts(profile, scheduler_config, max_in_flight, finished) | dict(meta or {})))
+    facts = _facts(profile, scheduler_config, max_in_flight, finished)
+    if config is None or isinstance(config, EngineConfig):
+        facts["server"] = server(config or EngineConfig(), profile)
+    return Result(log.frames(facts | dict(meta or {})))
 
 
 def _facts(profile: Profile, config: SchedulerConfig, max_in_flight: int | None, finished: bool) -> dict[str, object]:
@@ -119,9 +127,31 @@ def settle(config: EngineConfig | SchedulerConfig | None, profile: Profile) -> S
     config = config or EngineConfig()
     if not isinstance(config, EngineConfig):
         return config
-    return config.resolve(
+    return _settle(config, profile).scheduler
+
+
+def _settle(config: EngineConfig, profile: Profile) -> Settled:
+    return config.settle(
         gpu=profile.known_gpu(), model=profile.known_model(config.dtype), server_defaults=_measured_under(profile)
     )
+
+
+def server(config: EngineConfig, profile: Profile) -> dict[str, object]:
+    """What a result says of the server beside the scheduler's numbers, in vLLM's names: flags, then the profile's."""
+    measured = _measured_under(profile)
+
+    def said(name: str) -> object:
+        values = (getattr(config, name), measured.get(name), VLLM_DEFAULTS.get(name))
+        return next((value for value in values if value is not None), None)
+
+    return {
+        "model": profile.model,
+        "gpu": profile.gpu,
+        "tensor_parallel_size": said("tensor_parallel_size"),
+        "dtype": profile.dtype if said("dtype") == "auto" else said("dtype"),
+        "kv_cache_dtype": said("kv_cache_dtype"),
+        "num_gpu_blocks_from": _settle(config, profile).kv.origin,
+    }
 
 
 def unpriced(config: EngineConfig, profile: Profile) -> list[str]:

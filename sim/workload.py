@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.errors import InputError
@@ -66,17 +67,33 @@ def open_from(kwargs: Mapping[str, Any], max_model_len: int) -> Trace:
 
 
 def traffic(kwargs: Mapping[str, Any]) -> dict[str, object]:
-    """What a result says of the workload, as `Frames.meta` wants it: trace, seed, rate, burstiness, ramp."""
+    """What a result says of the workload, as `Frames.meta` wants it: trace, seed, rate, burstiness, ramp.
+
+    A file is its name without its folder: a result says nothing of the machine.
+    """
     rates = {name: kwargs[name] for name in ("request_rate", "ramp_up_start_rps", "ramp_up_end_rps")}
     burstiness = 1.0 if kwargs["burstiness"] is None else kwargs["burstiness"]
     return {
-        "trace": kwargs["trace"],
+        "trace": Path(kwargs["trace"]).name if kind_of(kwargs["trace"]) == FILE else kwargs["trace"],
         "seed": kwargs["seed"],
         # JSON knows no infinity: vLLM's own word for it.
         "burstiness": "inf" if math.isinf(burstiness) else burstiness,
         "ramp_up_strategy": kwargs["ramp_up_strategy"],
         **{name: rate * kwargs["rate_scale"] for name, rate in rates.items() if rate is not None and rate < math.inf},
     }
+
+
+def effective(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Every flag that goes with this TRACE: as given, else by its default; None: it has none, or the workload's own."""
+    kind = kind_of(kwargs["trace"])
+    values = {name: kwargs[name] for name, kinds in GOES_WITH.items() if kind in kinds}
+    if kind in DATASETS:
+        drawn = DATASETS[kind](**dict(_given(kwargs, kind)))
+        values |= {f"{kind}_{field.name}": getattr(drawn, field.name) for field in fields(drawn)}
+        values["num_prompts"] = values["num_prompts"] or NUM_PROMPTS
+        for general in ("input_len", "output_len"):  # the data set's own say it now
+            values.pop(general, None)
+    return values | {name: kwargs[name] for name in ANY_TRACE}
 
 
 def _opened(kwargs: Mapping[str, Any], kind: str, max_model_len: int) -> Trace:

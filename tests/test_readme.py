@@ -13,10 +13,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from sim.cli.main import VERBS, cli
 from sim.config import EngineConfig
+from sim.core.step import Limit
 from sim.latency.profile import DEFAULT_PROFILE, Profile
 from workloads import FORMATS, read_trace
 
@@ -168,8 +170,26 @@ def test_result_files_and_keys_are_those_written(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))
     row = re.search(r"^\| `result\.json` .*formulas \((.*), \.\.\.\)", section, re.MULTILINE)[1]
     assert set(re.findall(r"`(\w+)`", row)) <= set(result)
-    block = re.search(r"^The block `sim` holds (.*?)\. The same seed", section, re.MULTILINE | re.DOTALL)[1]
-    assert set(re.findall(r"`(\w+)`", block)) <= set(result["sim"])
+    for name in ("requests", "steps"):
+        row = re.search(rf"^\| `{name}\.parquet` \| (.*) \|$", section, re.MULTILINE)[1]
+        values = {*Limit} if name == "steps" else {"finished", "rejected", "unfinished"}
+        columns = set(pd.read_parquet(tmp_path / "out" / f"{name}.parquet").columns)
+        assert set(re.findall(r"`(\w+)`", row)) == columns | {getattr(value, "value", value) for value in values}
+
+
+def test_every_key_of_the_sim_block_is_explained(tmp_path: Path) -> None:
+    code, output = run("elpase replay azure-conv --limit 3 --out out --goodput ttft:100", tmp_path)
+    assert code == 0, output
+    block = json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))["sim"]
+    table = TEXT.split("| in the block `sim` |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
+    explained = {tuple(re.findall(r"`(\w+)`", keys)): set(re.findall(r"`(\w+)`", text)) for keys, text in rows}
+    assert [key for keys in explained for key in keys if key not in block] == []
+    assert set(block) == {key for keys in explained for key in keys}
+    assert explained["ttft_split_ms",] == set(block["ttft_split_ms"])
+    assert explained["load",] == set(block["load"])
+    assert explained["workload",] - {"workload"} <= set(block["workload"])
+    assert explained["server", "config"] <= set(block["server"])
 
 
 def test_the_domain_is_the_profile_s() -> None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sim.cli.flags import EngineCommand, GroupedOption, engine_config, engine_options
+from sim.cli.made_by import made_by
 from sim.cli.progress import progress_bar, working
 from sim.cli.workload_flags import TRACE_HELP, workload_options
+from sim.interrupt import SecondCtrlC, handling_ctrl_c
 from sim.latency.profile import DEFAULT_PROFILE
 from sim.output import result_directory
-from sim.workload import open_from, traffic
+from sim.workload import open_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +38,7 @@ RESULT_FILES = (
     "latency.png",
     "timeline.json.gz",
 )
-EXIT_PARTIAL = 130
+EXIT_INTERRUPTED = 130
 
 
 def _folder(text: str) -> Path:
@@ -119,8 +121,14 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
         _say(f"warning: {line}")
     config = settle(flags, profile)
     trace = open_from(kwargs, config.max_model_len)
-    with result_directory(kwargs["out"], supersedes=RESULT_FILES) if kwargs["out"] else nullcontext(None) as folder:
+    second = SecondCtrlC(lambda: _say("interrupted: the results are still written; Ctrl-C again drops them"))
+    place = result_directory(kwargs["out"], supersedes=RESULT_FILES) if kwargs["out"] else nullcontext(None)
+    with handling_ctrl_c(second), place as folder:
         result = _run(trace, config, profile, kwargs)
+        if result.frames.meta["partial"]:
+            second.first_came = True
+            _say("interrupted: what has finished is kept, marked partial; Ctrl-C again drops it")
+        result = result.noting(made_by(kwargs, trace, flags, profile))
         summary = result.summary(options)
         if folder is not None:
             _write(result, summary, folder, timeline=kwargs["timeline"])
@@ -128,8 +136,8 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
     _show(summary)
     if kwargs["out"]:
         _say(f"wrote {kwargs['out']}/")
-    if result.frames.meta["partial"]:
-        ctx.exit(EXIT_PARTIAL)
+    if second.first_came:
+        ctx.exit(EXIT_INTERRUPTED)
 
 
 def _run(trace: Trace, config: SchedulerConfig, profile: Profile, kwargs: Mapping[str, Any]) -> Result:
@@ -146,15 +154,12 @@ def _run(trace: Trace, config: SchedulerConfig, profile: Profile, kwargs: Mappin
             check=kwargs["check"],
             leap=kwargs["leap"],
             on_progress=on_progress,
-            meta=traffic(kwargs),
         )
     for reason, count in trace.skipped.items():
         _say(f"note: skipped {count:,} {'row' if count == 1 else 'rows'}: {reason}")
     refused = result.requests["error"][result.requests["status"] == "rejected"]
     if len(refused):
         _say(f"note: the server refused {len(refused):,} of {len(result.requests):,} requests: {refused.iloc[0]}")
-    if result.frames.meta["partial"]:
-        _say("interrupted: what has finished is kept, marked partial; Ctrl-C again drops it")
     return result
 
 

@@ -93,7 +93,7 @@ def _sim_lines(sim: Mapping[str, object]) -> Iterator[str]:
     yield _fixed("Mean requests per step:", sim["mean_batch"])
     yield _percent("Steps outside the profile's domain (%):", sim["extrapolated_share"])
     yield _plain("Peak running:", sim["peak_running"])
-    yield _plain("Peak waiting:", sim["peak_waiting"])
+    yield _plain("Peak left waiting by a step:", sim["peak_waiting"])
     yield _percent("Peak KV cache usage (%):", sim["peak_kv_usage"])
     yield _percent("Prefix cache hit rate (%):", sim["prefix_hit_rate"])
     yield _plain("Preemptions:", sim["preemptions"])

@@ -49,10 +49,10 @@ class Frames:
         sampled, running, waiting, free_blocks, admitted, preempted, hit_tokens, extrapolated (bool), limit (what ended
         admission, a value of core's Limit).
     meta: what made the run, JSON values only. The reports read, each optional: elpase_version, vllm_semantics,
-        profile, seed, trace, model, label (str); config (dict); num_gpu_blocks (int, with the null block);
-        max_concurrency (cap in flight, None = open loop); request_rate (requests/s, None for a trace's own times);
-        burstiness; ramp_up_strategy, ramp_up_start_rps, ramp_up_end_rps (vLLM bench's flags); response_s (from a
-        step's end until the client sees its tokens); partial (the run was cut short).
+        profile, seed, trace, model, label (str); flags, workload, server, config (dict); num_gpu_blocks (int, with the
+        null block); max_concurrency (cap in flight, None = open loop); request_rate (requests/s, None for a trace's
+        own times); burstiness; ramp_up_strategy, ramp_up_start_rps, ramp_up_end_rps (vLLM bench's flags); response_s
+        (from a step's end until the client sees its tokens); partial (the run was cut short).
     """
 
     requests: pd.DataFrame

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from sim.report.frames import Frames
 
-ORDERING_ONLY_LOAD = 0.95
-"""Waiting grows as 1 / (1 - load): at this load a capacity wrong by 2 % moves it by -27 or +61 %."""
+ORDERING_ONLY_UTILIZATION = 0.95
+"""Waiting grows as 1 / (1 - utilization): at this one a capacity wrong by 2 % moves it by -27 or +61 %."""
 
 _LIMITS = ("tokens", "seqs", "blocks", "preemption")
 """Values of the column `limit` that leave requests waiting: budget, max_num_seqs, KV blocks, a preemption's pause."""
@@ -35,7 +35,7 @@ def insight(frames: Frames) -> dict[str, object]:
         "profile": meta.get("profile"),
         "seed": meta.get("seed"),
         "trace": meta.get("trace"),
-        "config": meta.get("config"),
+        **{name: meta.get(name) for name in ("flags", "workload", "server", "config")},
         "partial": bool(meta.get("partial", False)),
         **_requests(frames.requests),
         **_steps(frames),
@@ -118,10 +118,10 @@ def _load(frames: Frames) -> Mapping[str, object]:
 
     queue: requests that have arrived but that nobody has taken, at the client or the server, during each step.
     held_back_by: the share of time in which each limit kept somebody waiting.
-    estimate: in a queue with random arrivals the mean length while there is a queue is 1 / (1 - load), whatever the
-    number of places and the service time (M/M/c: once all places are taken, the length is geometric). Hence
-    load = 1 - 1 / mean_queue; 0 says that hardly anybody ever waited. Burstier arrivals raise it, as they should.
-    It is capped by the busy share: an engine that idles 10 % of the time has at least that to spare.
+    utilization: in a queue with random arrivals the mean length while there is a queue is 1 / (1 - utilization),
+    whatever the number of places and the service time (M/M/c: once all places are taken, the length is geometric).
+    Hence 1 - 1 / mean_queue_when_queued; 0 says that hardly anybody ever waited. Burstier arrivals raise it, as they
+    should. It is capped by the busy share: an engine that idles 10 % of the time has at least that to spare.
     """
     steps = frames.steps
     step_s = (steps["end_s"] - steps["start_s"]).to_numpy(dtype=np.float64)
@@ -132,12 +132,12 @@ def _load(frames: Frames) -> Mapping[str, object]:
     mean_queue = float((queue * step_s).sum()) / held_s if held_s > 0 else 0.0
     span_s = float(steps["end_s"].max() - steps["start_s"].min()) if len(steps) else 0.0
     busy = min(1.0, _share(float(step_s.sum()), span_s))
-    load = min(busy, 1.0 - 1.0 / mean_queue) if mean_queue > 1.0 else 0.0
+    utilization = min(busy, 1.0 - 1.0 / mean_queue) if mean_queue > 1.0 else 0.0
     return {
-        "estimate": load,
+        "utilization": utilization,
         "busy_share": busy,
         "queued_share": _share(held_s, span_s),
-        "mean_queue": mean_queue,
+        "mean_queue_when_queued": mean_queue,
         "held_back_by": {
             **{
                 name: _share(float(step_s[(at_server > 0) & (steps["limit"] == name)].sum()), span_s)
@@ -145,7 +145,7 @@ def _load(frames: Frames) -> Mapping[str, object]:
             },
             "client_cap": _share(float(step_s[at_client > 0].sum()), span_s),
         },
-        "ordering_only": load >= ORDERING_ONLY_LOAD,
+        "ordering_only": utilization >= ORDERING_ONLY_UTILIZATION,
     }
 
 

@@ -265,7 +265,7 @@ def _run_headline(frames: Frames) -> str:
     waiting, held = int(steps["waiting"].max()), int(held_at_client(frames).max())
     parts = [f"{int(steps['running'].max()):,} running"]
     if waiting or not held:
-        parts.append(f"{waiting:,} waiting" if waiting else "nobody waiting")
+        parts.append(f"{waiting:,} left waiting" if waiting else "nobody left waiting")
     if held:
         parts.append(f"{held:,} held back by the client")
     parts.append(f"KV cache {_percent(100 * kv_usage(frames).max())}")

@@ -75,7 +75,7 @@ def summarize(frames: Frames, options: SummaryOptions | None = None) -> dict[str
     for metric in _METRICS:
         if metric in options.percentile_metrics and metric in series:
             result |= _statistics_ms(metric, series[metric], options.percentiles)
-    result["sim"] = insight(frames)
+    result["sim"] = {**insight(frames), "goodput_slo_ms": dict(options.goodput_slo_ms)}
     return result
 
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from sim.interrupt import ctrl_c_waits, handling_ctrl_c
+from sim.interrupt import SecondCtrlC, ctrl_c_waits, handling_ctrl_c
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +40,28 @@ def test_it_waits_for_the_block_and_then_is_raised() -> None:
     assert done
     with ctrl_c_waits():
         pass
+
+
+def test_the_inner_of_two_blocks_counts_and_what_waited_goes_to_the_outer() -> None:
+    came: list[str] = []
+    with handling_ctrl_c(lambda: came.append("outer")):
+        with handling_ctrl_c(lambda: came.append("inner")):
+            ctrl_c()
+        ctrl_c()
+        with ctrl_c_waits():
+            ctrl_c()
+            came.append("rest of the block")
+    assert came == ["inner", "outer", "rest of the block", "outer"]
+
+
+def test_the_first_is_told_and_the_second_raised() -> None:
+    told: list[str] = []
+    second = SecondCtrlC(lambda: told.append("once"))
+    with pytest.raises(KeyboardInterrupt), handling_ctrl_c(second):
+        ctrl_c()
+        assert second.first_came
+        ctrl_c()
+    assert told == ["once"]
 
 
 def test_a_programs_own_handler_stays() -> None:

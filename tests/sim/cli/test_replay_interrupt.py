@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import sim.cli.replay
+import sim.report.log
 import sim.report.tables
 
 ELPASE = str(Path(sys.executable).with_name("elpase"))
@@ -135,3 +136,87 @@ def test_the_real_thing(tmp_path) -> None:
     assert result["sim"]["partial"] is True
     assert 0 < len(result["ttfts"]) < 19366
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+WAITS_WHILE_WRITING = """
+import pathlib, sys, time
+import sim.report.plots
+from sim.cli.main import main
+def plot(_frames, path):
+    path.touch()
+    print("writing", file=sys.stderr, flush=True)
+    while not pathlib.Path("go on").exists():
+        time.sleep(0.01)
+sim.report.plots.plot_timeseries = plot
+main(["replay", "random", "--num-prompts", "30", "--out", "out", *sys.argv[1:]])
+"""
+"""The command, except that one picture is not ready before the test says so."""
+STILL_WRITTEN = "elpase: interrupted: the results are still written; Ctrl-C again drops them\n"
+
+
+class Writing:
+    """A process that is in the middle of writing its results."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WAITS_WHILE_WRITING],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=ctrl_c_by_default,  # noqa: PLW1509  # no other thread runs here
+        )
+        assert self.says() == "writing\n"
+
+    def says(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.readline()
+
+    def ctrl_c(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def ends(self) -> tuple[int, str, str]:
+        (self.folder / "go on").touch()
+        out, err = self.process.communicate(timeout=120)
+        (self.folder / "go on").unlink()
+        return self.process.returncode, out, err
+
+
+def test_ctrl_c_while_results_are_written_lets_them_be_written(tmp_path) -> None:
+    writing = Writing(tmp_path)
+    writing.ctrl_c()
+    assert writing.says() == STILL_WRITTEN
+    code, out, err = writing.ends()
+    assert (code, err) == (130, "elpase: wrote out/\n")
+    assert f"{'Successful requests:':<40} 30 " in out
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert files == {"result.json", "requests.parquet", "steps.parquet", "timeseries.png", "latency.png"}
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    assert (result["completed"], result["sim"]["partial"]) == (30, False)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_second_ctrl_c_while_results_are_written_removes_what_is_half_written(tmp_path) -> None:
+    writing = Writing(tmp_path)
+    assert [path.name for path in tmp_path.glob(".out.*.partial/*.json")] == ["result.json"]
+    writing.ctrl_c()
+    assert writing.says() == STILL_WRITTEN
+    writing.ctrl_c()
+    assert writing.process.wait(timeout=120) == 130
+    assert writing.ends()[1:] == ("", "\nelpase: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_between_the_run_and_its_files_loses_nothing(elpase, tmp_path, monkeypatch, no_pictures) -> None:
+    """Tables are put together, then figures: seconds, after a long run."""
+    frames = sim.report.log.RunLog.frames
+
+    def put_together(self, meta):
+        ctrl_c()
+        return frames(self, meta)
+
+    monkeypatch.setattr(sim.report.log.RunLog, "frames", put_together)
+    done = replay(elpase, tmp_path / "out")
+    assert (done.code, done.err) == (130, f"{STILL_WRITTEN}elpase: wrote {tmp_path / 'out'}/\n")
+    assert json.loads((tmp_path / "out/result.json").read_text())["completed"] == 50

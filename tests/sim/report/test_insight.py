@@ -57,7 +57,7 @@ def test_the_parts_of_ttft_add_up_and_the_clients_queue_is_not_the_servers(toy_r
 def test_the_load_of_an_m_m_c_queue_is_recovered(servers, load):
     """Queueing theory gives the truth: M/M/c at a known load, of any number of servers."""
     sim = insight(m_m_c(servers, load, events=400_000))
-    assert sim["load"]["estimate"] == pytest.approx(load, abs=0.012)
+    assert sim["load"]["utilization"] == pytest.approx(load, abs=0.012)
     assert sim["load"]["ordering_only"] == (load >= 0.95)
 
 

@@ -64,11 +64,11 @@ def test_headlines_say_what_happened(toy_run):
 
     steps = toy_run(**RUNS["pressed"]).steps
     assert headline("pressed") == (
-        f"At most {steps['running'].max()} running, {steps['waiting'].max()} waiting, KV cache 100 %; "
+        f"At most {steps['running'].max()} running, {steps['waiting'].max()} left waiting, KV cache 100 %; "
         f"{steps['preempted'].sum()} preemptions"
     )
     assert "held back by the client" in headline("capped")
-    assert headline("one") == "At most 1 running, nobody waiting, KV cache 0.35 %; no preemption"
+    assert headline("one") == "At most 1 running, nobody left waiting, KV cache 0.35 %; no preemption"
     assert headline("none") == "Nothing ran"
     assert plots._latency_headline(np.zeros(0), toy_run(**RUNS["none"])) == "Nobody got a token"
 
