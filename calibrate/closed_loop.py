@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from calibrate.harness.inputs import InputBatch, Piece
-from sim.core.block_hash import BlockHasher, OwnTextHasher
+from sim.core.block_hash import BlockHasher
 from sim.core.make import make_scheduler
 from sim.core.request import Request as CoreRequest
 from sim.core.scheduler import RequestRejected
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from calibrate.harness.inputs import StepInputs
-    from sim.core.block_hash import BlockHashes
     from sim.core.config import SchedulerConfig
     from sim.core.step import StepPlan
     from sim.report.log import RunLog
@@ -264,19 +263,21 @@ class ClosedLoop:
 
 def prompt_tokens(row: int, request: Request, vocab_size: int) -> Ints:
     """Token ids of a prompt: random, but the same for the same content, so that shared prefixes really are."""
-    pieces = request.content or ((-2 - row, request.prompt_tokens),)
-    drawn = [_content(content_id, vocab_size, count) for content_id, count in pieces]
+    drawn = [_tokens(content_id, vocab_size, count) for content_id, count in _content(row, request)]
     return np.concatenate(drawn)[: request.prompt_tokens]
 
 
-def _content(content_id: int, vocab_size: int, count: int) -> Ints:
+def _content(row: int, request: Request) -> tuple[tuple[int, int], ...]:
+    """A prompt's pieces; text that nobody else has is named for its row, since its blocks are real ones, with ids."""
+    return request.content or ((-2 - row, request.prompt_tokens),)
+
+
+def _tokens(content_id: int, vocab_size: int, count: int) -> Ints:
     """The first `count` tokens of a content; seeds are not negative, so own texts get odd ones and shared ones even."""
     seed = 2 * content_id if content_id >= 0 else -2 * content_id + 1
     return np.random.default_rng(seed).integers(0, vocab_size, count)
 
 
-def _hasher(row: int, request: Request, block_size: int) -> BlockHashes:
-    if request.content is None:
-        return OwnTextHasher(row)
+def _hasher(row: int, request: Request, block_size: int) -> BlockHasher:
     output_content = -2 - row if request.output_content is None else request.output_content
-    return BlockHasher(request.content, output_content, block_size)
+    return BlockHasher(_content(row, request), output_content, block_size)

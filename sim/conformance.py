@@ -192,7 +192,7 @@ class _Driver:
         self.run()
         return {
             "running": [
-                {"id": r.request_id, "computed": r.num_computed_tokens, "known": r.num_tokens, "blocks": len(r.blocks)}
+                {"id": r.request_id, "computed": r.num_computed_tokens, "known": r.num_tokens, "blocks": r.num_blocks}
                 for r in self.scheduler.running
             ],
             "waiting": [r.request_id for r in self.scheduler.waiting],

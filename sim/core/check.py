@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sim.core.request import Status
 
 if TYPE_CHECKING:
+    from sim.core.block_pool import Block
     from sim.core.request import Request
     from sim.core.scheduler import Scheduler
     from sim.core.step import StepPlan
@@ -88,28 +89,33 @@ class Invariants:
                 request.status in (Status.WAITING, Status.PREEMPTED),
                 f"{request.request_id} waits as {request.status.value}",
             )
-            _require(not request.blocks, f"{request.request_id} waits and holds {len(request.blocks)} blocks")
+            _require(not request.num_blocks, f"{request.request_id} waits and holds {request.num_blocks} blocks")
             _require(request.num_computed_tokens == 0, f"{request.request_id} waits with computed tokens")
 
     def _check_blocks(self) -> None:
-        manager, size = self._scheduler.kv_cache_manager, self._scheduler.config.block_size
-        held: dict[int, int] = {}
-        for request in self._scheduler.running:
-            needed = -(-request.num_computed_tokens // size)
-            _require(
-                len(request.blocks) >= needed,
-                f"{request.request_id}: {len(request.blocks)} blocks for {request.num_computed_tokens} tokens",
-            )
-            cached = request.num_cached_blocks
-            _require(
-                all((block.block_hash is not None) == (i < cached) for i, block in enumerate(request.blocks)),
-                f"{request.request_id}: its first {cached} blocks, and no others, should carry a hash",
-            )
+        pool, running = self._scheduler.kv_cache_manager.block_pool, self._scheduler.running
+        holders: dict[Block, int] = {}
+        for request in running:
+            self._check_holder(request)
             for block in request.blocks:
-                held[block.block_id] = held.get(block.block_id, 0) + 1
-        pool = manager.block_pool
-        for block in pool.blocks:
-            references = held.get(block.block_id, 0)
+                holders[block] = holders.get(block, 0) + 1
+        for block, references in holders.items():
             _require(block.ref_cnt == references, f"block {block.block_id}: {block.ref_cnt} != {references} holders")
-        total = pool.num_free_blocks + len(held)
-        _require(total == len(pool.blocks), f"{total} blocks free or held, there are {len(pool.blocks)}")
+        free = pool.count_free()
+        _require(pool.num_free_blocks == free, f"{pool.num_free_blocks} blocks count as free, {free} are")
+        total = free + len(holders) + sum(request.num_blocks for request in running if request.nameless)
+        usable = self._scheduler.config.usable_blocks
+        _require(total == usable, f"{total} blocks free or held, there are {usable}")
+
+    def _check_holder(self, request: Request) -> None:
+        name, held = request.request_id, request.num_blocks
+        needed = -(-request.num_computed_tokens // self._scheduler.config.block_size)
+        _require(held >= needed, f"{name}: {held} blocks for {request.num_computed_tokens} tokens")
+        named = 0 if request.nameless else held
+        _require(len(request.blocks) == named, f"{name}: names for {len(request.blocks)} blocks, expected {named}")
+        cached = request.num_cached_blocks
+        _require(cached <= held, f"{name}: {cached} of {held} blocks cached")
+        _require(
+            all((block.block_hash is not None) == (i < cached) for i, block in enumerate(request.blocks)),
+            f"{name}: its first {cached} blocks, and no others, should carry a hash",
+        )

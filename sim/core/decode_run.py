@@ -35,7 +35,7 @@ def quiet_steps(scheduler: Scheduler, most: int) -> int:
         if steps < _WORTH_IT:
             return 0
     needed = sum(
-        max(0, manager.blocks_for(request.num_computed_tokens + steps) - len(request.blocks)) for request in running
+        max(0, manager.blocks_for(request.num_computed_tokens + steps) - request.num_blocks) for request in running
     )
     return steps if needed <= manager.num_free_blocks else 0
 
@@ -45,7 +45,7 @@ def advance(scheduler: Scheduler, n: int) -> list[int]:
     manager, size = scheduler.kv_cache_manager, scheduler.config.block_size
     taken = [0] * n
     for request in scheduler.running:
-        for step in range(len(request.blocks) * size - request.num_computed_tokens, n, size):
+        for step in range(request.num_blocks * size - request.num_computed_tokens, n, size):
             taken[step] += 1
     taken[0] -= manager.num_free_blocks
     for request in scheduler.running:

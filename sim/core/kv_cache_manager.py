@@ -7,7 +7,7 @@ Mirrors vllm/v1/core/kv_cache_manager.py (vLLM 0.32).
 
 Hashing happens when slots are given, before the step has run, so a later request of the same step can already hit. Text
 that nobody else has can only be hit by its own request after a preemption, so what it generates is hashed when its
-blocks are freed.
+blocks are freed; and until it is preempted its blocks need no names, they are only counted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class KVCacheManager:
 
         The last known token is always computed again, since its output is what the next token is sampled from.
         """
-        if not self._enable_caching:
+        if not self._enable_caching or request.nameless:
             return []
         found: list[Block] = []
         find = self.block_pool.find
@@ -83,14 +83,14 @@ class KVCacheManager:
             return False
         self.block_pool.touch(hit)
         request.blocks = hit
-        request.num_cached_blocks = len(hit)
+        request.num_blocks = request.num_cached_blocks = len(hit)
         self._extend(request, num_tokens)
         return True
 
     def allocate_slots(self, request: Request, num_new_tokens: int) -> bool:
         """Slots for the next `num_new_tokens` tokens of a running request; False, and no change, if blocks lack."""
         num_tokens = request.num_computed_tokens + num_new_tokens
-        needed = self.blocks_for(self._with_lookahead(num_tokens)) - len(request.blocks)
+        needed = self.blocks_for(self._with_lookahead(num_tokens)) - request.num_blocks
         if needed > self.block_pool.num_free_blocks:
             return False
         self._extend(request, num_tokens)
@@ -101,13 +101,12 @@ class KVCacheManager:
 
         What `allocate_slots` does, for the blocks that decodes take.
         """
-        held = len(request.blocks) * self._block_size
+        held = request.num_blocks * self._block_size
         if not self._is_lazy(request) or request.num_computed_tokens != held or held >= request.final_num_tokens - 1:
             return False
-        block = self.block_pool.allocate_one()
-        if block is None:
+        if not self.block_pool.num_free_blocks:
             return False
-        request.blocks.append(block)
+        self._allocate(request, 1)
         request.quiet_tokens = min(held + self._block_size, request.final_num_tokens - 1)
         return True
 
@@ -119,18 +118,28 @@ class KVCacheManager:
 
     def extend_decode(self, request: Request) -> None:
         """Blocks up to a decode's computed tokens; there must be enough free ones."""
-        missing = self.blocks_for(request.num_computed_tokens) - len(request.blocks)
-        if missing > 0:
-            request.blocks += self.block_pool.allocate(missing)
+        self._allocate(request, self.blocks_for(request.num_computed_tokens) - request.num_blocks)
         self._set_quiet(request)
+
+    def name_blocks(self, request: Request) -> None:
+        """The request will be back, and look for what it has computed: from here on each of its blocks counts."""
+        if not request.nameless or not self._enable_caching:
+            return
+        request.nameless = False
+        request.blocks = self.block_pool.name(request.num_blocks)
+        cached = request.num_cached_blocks
+        self.block_pool.cache(request.blocks[:cached], request.block_hasher.upto(cached)[:cached])
 
     def free(self, request: Request) -> None:
         """Give back all blocks, the tail first, so that the head of a shared prefix is kept longest."""
         if self._is_lazy(request):
             self.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)
+        if request.nameless:
+            cached = request.num_cached_blocks
+            self.block_pool.give_back(cached, request.num_blocks - cached)
         self.block_pool.free(reversed(request.blocks))
         request.blocks = []
-        request.num_cached_blocks = 0
+        request.num_blocks = request.num_cached_blocks = 0
         request.quiet_tokens = 0
 
     def cache_blocks(self, request: Request, num_tokens: int) -> None:
@@ -138,8 +147,9 @@ class KVCacheManager:
         first, num_full = request.num_cached_blocks, num_tokens // self._block_size
         if not self._enable_caching or num_full <= first:
             return
-        hashes = request.block_hasher.upto(num_full)
-        self.block_pool.cache(request.blocks[first:num_full], hashes[first:num_full])
+        if not request.nameless:
+            hashes = request.block_hasher.upto(num_full)
+            self.block_pool.cache(request.blocks[first:num_full], hashes[first:num_full])
         request.num_cached_blocks = num_full
         self._set_quiet(request)
 
@@ -148,11 +158,18 @@ class KVCacheManager:
 
     def _extend(self, request: Request, num_tokens: int) -> None:
         """Hold blocks for `num_tokens` tokens and lookahead, and hash those that are full of known tokens."""
-        missing = self.blocks_for(self._with_lookahead(num_tokens)) - len(request.blocks)
-        if missing > 0:
-            request.blocks += self.block_pool.allocate(missing)
+        self._allocate(request, self.blocks_for(self._with_lookahead(num_tokens)) - request.num_blocks)
         self.cache_blocks(request, min(num_tokens, request.num_tokens))
         self._set_quiet(request)
+
+    def _allocate(self, request: Request, missing: int) -> None:
+        if missing <= 0:
+            return
+        if request.nameless:
+            self.block_pool.take(missing)
+        else:
+            request.blocks += self.block_pool.allocate(missing)
+        request.num_blocks += missing
 
     def _is_lazy(self, request: Request) -> bool:
         """Whether the blocks that a decode fills need no hash while it runs."""
@@ -162,7 +179,7 @@ class KVCacheManager:
         """Until when nothing but the context of a decode changes: no block to take or to hash, no end in sight."""
         if not self._ever_quiet:
             return
-        quiet = min(len(request.blocks) * self._block_size, request.final_num_tokens - 1)
+        quiet = min(request.num_blocks * self._block_size, request.final_num_tokens - 1)
         if self._is_lazy(request):
             request.hash_at = request.final_num_tokens + 1  # never
         else:

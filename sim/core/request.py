@@ -47,9 +47,14 @@ class Request:
     """Tokens whose KV is in the cache (or will be when the scheduled step has run)."""
     final_num_tokens: int = field(init=False)
     """`num_tokens` at which it finishes; set by the scheduler, which knows max_model_len."""
-    blocks: list[Block] = field(default_factory=list)
+    num_blocks: int = 0
+    """KV blocks that it holds."""
     num_cached_blocks: int = 0
-    """Leading blocks that carry a hash."""
+    """Leading ones that are in the prefix cache: full, and of known tokens."""
+    nameless: bool = field(init=False)
+    """Nobody looks for its blocks, so only their number is known: its text is its own, and it was never preempted."""
+    blocks: list[Block] = field(default_factory=list)
+    """The blocks themselves, unless it is `nameless`."""
     quiet_tokens: int = 0
     """Up to this many computed tokens no block has to be allocated or hashed."""
     hash_at: int = 0
@@ -66,6 +71,7 @@ class Request:
 
     def __post_init__(self) -> None:
         self.num_tokens = self.num_prompt_tokens
+        self.nameless = self.block_hasher.own_text
         self.final_num_tokens = self.num_prompt_tokens + self.max_tokens
 
     @property

@@ -231,6 +231,7 @@ class Scheduler:
 
     def _preempt(self, request: Request) -> None:
         """Recompute: forget its KV and queue it again. Hashes stay with the blocks until these are reused."""
+        self.kv_cache_manager.name_blocks(request)
         self.kv_cache_manager.free(request)
         request.status = Status.PREEMPTED
         request.num_preemptions += 1

@@ -116,7 +116,7 @@ class Replica:
 
     def _hasher(self, row: int, request: Request) -> BlockHashes:
         """Names of the request's text; what nobody else sends is named for its row."""
-        if request.content is None:
+        if request.content is None or not self.scheduler.config.enable_prefix_caching:
             return OwnTextHasher(row)
         output_content = -2 - row if request.output_content is None else request.output_content
         return BlockHasher(request.content, output_content, self.scheduler.config.block_size)

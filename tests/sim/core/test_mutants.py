@@ -153,17 +153,17 @@ MUTANTS = {
     ),
     "hashes are forgotten when a block is freed": (
         "block_pool",
-        "            if block.ref_cnt == 0:\n                if",
+        "            if block.ref_cnt == 0:\n                self.num",
         (
             "            if block.ref_cnt == 0:\n"
             "                if block.block_hash is not None and self._findable.get(block.block_hash) is block:\n"
             "                    del self._findable[block.block_hash]\n"
             "                block.block_hash = None\n"
-            "                if"
+            "                self.num"
         ),
         "prefix",
     ),
-    "hashes outlive the reuse of their block": ("block_pool", "del findable[block_hash]", "pass", "prefix"),
+    "hashes outlive the reuse of their block": ("block_pool", "del self._findable[block_hash]", "pass", "prefix"),
     "the most recently used block is evicted": ("block_pool", "popitem(last=False)", "popitem(last=True)", "prefix"),
     "of duplicates the newest is found": (
         "block_pool",
@@ -181,12 +181,8 @@ MUTANTS = {
     ),
     "evicting one duplicate forgets all": (
         "block_pool",
-        (
-            "            if block_hash in self._duplicates:\n"
-            "                self._forget_one(block, block_hash)\n"
-            "            else"
-        ),
-        "            findable.pop(block_hash, None)\n            if False",
+        "        if others is None:\n            del self._findable[block_hash]\n",
+        "        if True:\n            self._findable.pop(block_hash, None)\n",
         "prefix multiturn everything wild",
     ),
     "identity ignores the text before a block": (
