@@ -17,7 +17,7 @@ from calibrate.torch_options import TorchCommand, device_of, make_bench, model_n
 from sim.cli.flags import engine_config, engine_options
 from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.errors import InputError
-from sim.workload import open_from
+from sim.workload import open_from, remarks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -228,6 +228,8 @@ def _requests(kwargs: dict[str, Any], config: SchedulerConfig) -> list[Request]:
     requests = list(trace)
     if not requests:
         raise InputError(field="TRACE", value=kwargs["trace"], expected="at least one request")
+    for line in remarks(trace, config):
+        click.echo(f"elpase: note: {line}", err=True)
     return requests
 
 

@@ -20,6 +20,7 @@ from workloads.datasets import DATASETS, NUM_PROMPTS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from sim.core.config import SchedulerConfig
     from workloads import Trace
 
 FILE, BUILTIN = "a file", "a built-in workload"
@@ -64,6 +65,16 @@ def open_from(kwargs: Mapping[str, Any], max_model_len: int) -> Trace:
             raise
         name = _KEYWORDS.get(error.field, error.field)
         raise InputError(field=_dashed(name), value=error.value, expected=error.expected) from error
+
+
+def remarks(trace: Trace, config: SchedulerConfig) -> list[str]:
+    """Lines on what became of a workload that has been read: rows left out, times moved, priorities without effect."""
+    told = trace.notes()
+    if trace.prioritized and config.policy == "fcfs":
+        told.append("the requests' priorities do nothing under --scheduling-policy fcfs")
+    if not trace.prioritized and config.policy == "priority":
+        told.append("no request has a priority: --scheduling-policy priority goes by arrival")
+    return told
 
 
 def traffic(kwargs: Mapping[str, Any]) -> dict[str, object]:

@@ -119,8 +119,10 @@ class PrefixRepetition:
         if not self.num_prefixes <= num_prompts <= MAX_PROMPTS:
             expected = f"at least one prompt for each of {self.num_prefixes} prefixes, and at most {MAX_PROMPTS}"
             raise TraceError(field="num_prompts", value=num_prompts, expected=expected)
+        sent = num_prompts // self.num_prefixes * self.num_prefixes
+        fewer = f"prefix_repetition sends {sent:,} of {num_prompts:,} prompts, each of {self.num_prefixes:,} prefixes"
         return synthetic(
-            num_prompts // self.num_prefixes * self.num_prefixes,
+            sent,
             arrivals,
             Fixed(self.suffix_len),
             Fixed(self.output_len),
@@ -128,6 +130,7 @@ class PrefixRepetition:
             seed=seed,
             selection=selection,
             name="prefix_repetition",
+            remarks=() if sent == num_prompts else (f"{fewer} equally often, as vllm bench serve does",),
         )
 
 

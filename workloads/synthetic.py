@@ -44,11 +44,13 @@ def synthetic(
     seed: int = 0,
     selection: Selection | None = None,
     name: str = "synthetic",
+    remarks: tuple[str, ...] = (),
 ) -> Trace:
     """`num_requests` requests drawn with `seed`; with `sessions`, that many sessions of several requests each.
 
     `arrivals` are then the sessions' starts. `prompt_tokens` counts without the `prefixes`, and in a session it is what
-    each turn adds. Memory: a few numbers for each request. Raises `TraceError` for num_requests < 1 or seed < 0.
+    each turn adds. `remarks`: as in `Trace`. Memory: a few numbers for each request. Raises `TraceError` for
+    num_requests < 1 or seed < 0.
     """
     if num_requests < 1:
         raise TraceError(field="num_requests", value=num_requests, expected="an integer >= 1")
@@ -57,9 +59,9 @@ def synthetic(
     draws = _Draws(num_requests, seed, name, arrivals, prompt_tokens, output_tokens, prefixes)
     selection = selection or Selection()
     if sessions is None:
-        return Trace(name, "synthetic", lambda: map(Row, draws.singles()), selection, num_requests)
+        return Trace(name, "synthetic", lambda: map(Row, draws.singles()), selection, num_requests, remarks)
     total = int(draws.turns(sessions).sum())
-    return Trace(name, "synthetic", lambda: map(Row, draws.conversations(sessions)), selection, total)
+    return Trace(name, "synthetic", lambda: map(Row, draws.conversations(sessions)), selection, total, remarks)
 
 
 def stream(seed: int, part: str) -> np.random.Generator:

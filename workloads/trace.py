@@ -96,7 +96,10 @@ class Trace:
 
     `name`: the path or the built-in's name. `format`: which dialect it is in, or `synthetic`.
     `skipped`: reason -> rows skipped for it; filled while the trace is read, by the latest `iter()`.
+    `zero_s`: what the file's own clock shows at second 0, where that is not 0; known once the trace is read.
+    `prioritized`: whether a request that was read has a priority of its own.
     `at_most`: requests that it may have; None where only reading it can tell.
+    `remarks`: lines on what it lacks of what was asked for.
     """
 
     def __init__(
@@ -106,10 +109,15 @@ class Trace:
         rows: Callable[[], Iterator[Row]],
         selection: Selection,
         size: int | None = None,
+        remarks: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self.format = form
         self.skipped: Counter[str] = Counter()
+        self.zero_s = 0.0
+        self.prioritized = False
+        self.remarks = remarks
+        self._latest_s = 0.0
         self._rows = rows
         self._selection = selection
         self.at_most = min((n for n in (size, selection.limit) if n is not None), default=None)
@@ -119,12 +127,20 @@ class Trace:
         count = 0
         for row in self._usable(self.skipped):
             count += 1
+            self.prioritized = self.prioritized or row.request.priority != 0
             yield self._rated(row.request)
             if count == self._selection.limit:
                 return
         if count == 0:
-            told = ", ".join(f"{n} skipped: {reason}" for reason, n in self.skipped.items()) or "none in the window"
+            told = ", ".join(f"{n} skipped: {reason}" for reason, n in self.skipped.items())
+            told = told or f"none in the window, the last one read is at {self._latest_s:.10g} s"
             raise TraceError(file=self.name, field="requests", value=told, expected="at least one that can be used")
+
+    def notes(self) -> list[str]:
+        """Lines on what was made of the trace, once it has been read."""
+        skipped = [f"skipped {n:,} {'row' if n == 1 else 'rows'}: {reason}" for reason, n in self.skipped.items()]
+        moved = [f"{self.name} starts at {self.zero_s:,.10g} s: arrivals count from there"] if self.zero_s else []
+        return [*self.remarks, *moved, *skipped]
 
     def _usable(self, skipped: Counter[str]) -> Iterator[Row]:
         gone: set[str] = set()
@@ -146,6 +162,7 @@ class Trace:
     def _window(self) -> Iterator[Row]:
         start_s, end_s = self._selection.start_s or 0.0, self._selection.end_s
         for row in self._rows():
+            self.zero_s, self._latest_s = row.zero_s, row.request.arrival_s
             if end_s is not None and row.request.arrival_s >= end_s:
                 return
             if row.request.arrival_s >= start_s:
@@ -178,7 +195,8 @@ def read_trace(
     """The trace in the file at `path`, plain or gzip. `format`: `auto` or a name of `FORMATS`.
 
     Seconds count from the trace's first request (Azure, BurstGPT, vllm-bench) or as the file counts them (Mooncake,
-    csv, jsonl). `seed` places requests inside Mooncake's 3 s ticks. The other options: see `Selection`.
+    csv, jsonl), unless its first request is a minute away or more: then from that one too, and `Trace.zero_s` says so.
+    `seed` places requests inside Mooncake's 3 s ticks. The other options: see `Selection`.
 
     Raises `TraceError` for a file that cannot be read or is in no known format. Rows are read when iterated.
     """

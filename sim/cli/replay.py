@@ -18,7 +18,7 @@ from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.interrupt import SecondCtrlC, handling_ctrl_c
 from sim.latency.profile import DEFAULT_PROFILE
 from sim.output import result_directory
-from sim.workload import open_from
+from sim.workload import open_from, remarks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -155,8 +155,8 @@ def _run(trace: Trace, config: SchedulerConfig, profile: Profile, kwargs: Mappin
             leap=kwargs["leap"],
             on_progress=on_progress,
         )
-    for reason, count in trace.skipped.items():
-        _say(f"note: skipped {count:,} {'row' if count == 1 else 'rows'}: {reason}")
+    for line in remarks(trace, config):
+        _say(f"note: {line}")
     refused = result.requests["error"][result.requests["status"] == "rejected"]
     if len(refused):
         _say(f"note: the server refused {len(refused):,} of {len(result.requests):,} requests: {refused.iloc[0]}")

@@ -64,7 +64,11 @@ GROUPS = (
             Flag(
                 "num_prompts", _COUNT, f"Requests (`sessions`: sessions) to draw. Default: {NUM_PROMPTS}, or its own."
             ),
-            Flag("request_rate", float, "Requests per second. Default: inf (all at once), or its own."),
+            Flag(
+                "request_rate",
+                float,
+                "Requests (`sessions`: new sessions) per second. Default: inf (all at once), or its own.",
+            ),
             Flag("burstiness", float, "Gamma shape of the gaps: 1 is Poisson, less comes in bursts. Default: 1."),
             Flag("ramp_up_strategy", click.Choice(["linear", "exponential"]), "Raise the rate during the run."),
             Flag("ramp_up_start_rps", float, "Rate of a ramp's first request."),

@@ -261,3 +261,47 @@ def test_whole_numbers_may_be_written_as_floats(tmp_path):
         (request,) = read_trace(tmp_path / name)
         assert (request.prompt_tokens, request.output_tokens) == (1000, 5)
         assert isinstance(request.prompt_tokens, int)
+
+
+ROWS = {
+    "csv": ("arrival_s,prompt_tokens,output_tokens", "{},5,5", 1),
+    "jsonl": (None, '{{"arrival_s": {}, "prompt_tokens": 5, "output_tokens": 5}}', 1),
+    "mooncake": (None, '{{"timestamp": {}, "input_length": 5, "output_length": 5, "hash_ids": [1]}}', 1000),
+}
+"""Header, row and stamps a second of the formats that say nothing of where their clock starts."""
+
+
+def stamped(path, form, stamps_s):
+    header, row, per_s = ROWS[form]
+    path.write_text("\n".join([header or "", *(row.format(stamp_s * per_s) for stamp_s in stamps_s)]))
+    return read_trace(path)
+
+
+@pytest.mark.parametrize("form", ROWS)
+@pytest.mark.parametrize("first_s", [60, 86_400, 1_700_000_000])
+def test_a_clock_that_did_not_start_with_the_workload_counts_from_its_first_stamp(tmp_path, form, first_s):
+    """Nobody waits a minute, a day or 53 years for a first request; windows count from it too."""
+    trace = stamped(tmp_path / "t", form, [first_s, first_s + 0.25, first_s + 7])
+    assert [r.arrival_s for r in trace] == [0.0, 0.25, 7.0]
+    assert trace.zero_s == first_s
+    assert [f"{first_s:,} s: arrivals count from there" in note for note in trace.notes()] == [True]
+    window = read_trace(tmp_path / "t", start_s=5, end_s=8)
+    assert [r.arrival_s for r in window] == [2.0]
+
+
+@pytest.mark.parametrize("form", ROWS)
+def test_a_first_stamp_within_a_minute_is_a_wait(tmp_path, form):
+    trace = stamped(tmp_path / "t", form, [59.5, 3600, 1_000_000])
+    assert [r.arrival_s for r in trace] == [59.5, 3600.0, 1_000_000.0]
+    assert (trace.zero_s, trace.notes()) == (0.0, [])
+
+
+def test_burstgpt_and_vllm_bench_may_count_since_1970_too(tmp_path):
+    (tmp_path / "b").write_text(
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+        "1700000000,m,1,1,2,l\n1700000003,m,1,1,2,l\n"
+    )
+    bench = {"start_times": [1700000003.0, 1700000000.0], "input_lens": [1, 1], "output_lens": [1, 1]}
+    (tmp_path / "v").write_text(json.dumps(bench))
+    for name in ("b", "v"):
+        assert [r.arrival_s for r in read_trace(tmp_path / name)] == [0.0, 3.0]

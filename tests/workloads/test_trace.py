@@ -86,8 +86,15 @@ def test_turns_after_a_skipped_one_are_skipped_too():
 
 
 def test_a_window_without_requests_is_an_error():
-    with pytest.raises(TraceError, match="requests: got 'none in the window'"):
+    with pytest.raises(TraceError, match="requests: got 'none in the window, the last one read is at 9 s'"):
         list(trace(TEN, start_s=100.0))
+
+
+def test_whether_priorities_were_seen():
+    plain, mixed = trace(TEN), trace([TEN[0], request(1, 1.0, priority=-1)])
+    for one in (plain, mixed):
+        list(one)
+    assert (plain.prioritized, mixed.prioritized) == (False, True)
 
 
 @pytest.mark.parametrize(

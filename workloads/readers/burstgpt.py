@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workloads.readers.row import MAX_SECONDS, Row, in_order, number, tokens
+from workloads.readers.row import Row, StampClock, tokens
 from workloads.readers.table import read_table
 from workloads.request import Request
 
@@ -22,15 +22,12 @@ COLUMNS = ("Timestamp", "Request tokens", "Response tokens")
 
 def rows(path: Path) -> Iterator[Row]:
     """Each row of the trace at `path`; arrivals count from the first row, since later files start days in."""
-    first = before = None
+    clock = StampClock(idle_start_s=0.0)
     stamp_name, prompt_name, output_name = COLUMNS
     for index, (place, cells) in enumerate(read_table(path, COLUMNS)):
-        stamp = cells[stamp_name.lower()]
-        now = in_order(place, stamp_name, stamp, number(place, stamp_name, stamp, high=MAX_SECONDS), before)
-        first, before = (now if first is None else first), now
         request = Request(
             request_id=f"burstgpt-{index}",
-            arrival_s=now - first,
+            arrival_s=clock.read(place, stamp_name, cells[stamp_name.lower()]),
             prompt_tokens=tokens(place, prompt_name, cells[prompt_name.lower()]),
             output_tokens=tokens(place, output_name, cells[output_name.lower()]),
         )

@@ -5,7 +5,8 @@ the last one partial. An id stands for its block and all before it, so equal ids
 block becomes the content piece `(id, 512)`.
 
 Some of these traces stamp requests in ticks of 3 s. A tick's requests are spread evenly at random inside it, in file
-order; served at once, each tick would be a burst that never was.
+order; served at once, each tick would be a burst that never was. Stamps count from 0, or from the first one where that
+is a minute or later.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import chain, groupby, pairwise
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from workloads.readers.row import MAX_SECONDS, Place, Row, in_order, integer, json_object, member, number, tokens
+from workloads.readers.row import Place, Row, StampClock, integer, json_object, member, tokens
 from workloads.readers.source import read_lines
 from workloads.request import Request
 
@@ -46,7 +47,8 @@ def rows(path: Path, *, seed: int) -> Iterator[Row]:
 
     Memory: the rows of a tick, and the first few ticks while it is found out whether there are any.
     """
-    entries = _entries(path)
+    clock = StampClock(per_s=1e3, unit="milliseconds")
+    entries = _entries(path, clock)
     ahead = _look_ahead(entries)
     entries = chain(ahead, entries)
     timed = _spread(entries, Random(seed)) if _in_ticks(ahead) else ((entry.stamp_ms, entry) for entry in entries)
@@ -58,17 +60,15 @@ def rows(path: Path, *, seed: int) -> Iterator[Row]:
             output_tokens=entry.output_tokens,
             content=entry.content,
         )
-        yield Row(request, entry.place.line, "input_length", "output_length")
+        yield Row(request, entry.place.line, "input_length", "output_length", clock.zero_s)
 
 
-def _entries(path: Path) -> Iterator[_Entry]:
-    before = None
+def _entries(path: Path, clock: StampClock) -> Iterator[_Entry]:
     for line, text in read_lines(path):
         place = Place(path, line)
         record = json_object(place, text)
         stamp, prompt, output, hash_ids = (member(place, record, key) for key in KEYS)
-        now = number(place, "timestamp", stamp, high=MAX_SECONDS * 1e3, unit="milliseconds")
-        before = in_order(place, "timestamp", stamp, now, before)
+        now = clock.read(place, "timestamp", stamp)
         prompt_tokens = tokens(place, "input_length", prompt)
         output_tokens = tokens(place, "output_length", output)
         yield _Entry(place, now, prompt_tokens, output_tokens, _content(place, hash_ids, prompt_tokens))

@@ -8,15 +8,16 @@
 | optional      | `request_id` (text, each once), `priority` (integer, lower first)          |
 | optional, JSON lines only | `content` (list of `[content_id, n]` that sum to the prompt), `output_content` (id) |
 
-Other columns are ignored. Arrivals are seconds since the start of the workload, and are kept as they are. The one idea:
-names that say what they are; a file that offers two names for one thing is refused.
+Other columns are ignored. Arrivals are seconds since the start of the workload, and are kept as they are; where the
+first one is a minute or later (dates since 1970, a piece of a longer trace), they count from it. The one idea: names
+that say what they are; a file that offers two names for one thing is refused.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workloads.readers.row import MAX_SECONDS, Place, Row, in_order, integer, json_object, number, tokens
+from workloads.readers.row import Place, Row, StampClock, integer, json_object, tokens
 from workloads.readers.source import read_lines
 from workloads.readers.table import read_table
 from workloads.request import Request
@@ -50,24 +51,23 @@ def speaks(names: Iterable[str]) -> bool:
 
 
 def _rows(records: Iterable[tuple[Place, Mapping[str, Any]]], dialect: str, *, shares: bool) -> Iterator[Row]:
-    before = None
+    clock = StampClock()
     # The ids that the file gives itself are all that is remembered of it: results are told apart by them.
     seen: set[str] = set()
     for index, (place, record) in enumerate(records):
         arrival, prompt, output = (_only(place, record, known) for known in (ARRIVAL, PROMPT, OUTPUT))
-        now = number(place, arrival, record[arrival], high=MAX_SECONDS)
-        before = in_order(place, arrival, record[arrival], now, before)
+        arrival_s = clock.read(place, arrival, record[arrival])
         prompt_tokens = tokens(place, prompt, record[prompt])
         request = Request(
             request_id=_request_id(place, record, seen) or f"{dialect}-{index}",
-            arrival_s=now,
+            arrival_s=arrival_s,
             prompt_tokens=prompt_tokens,
             output_tokens=tokens(place, output, record[output]),
             content=_content(place, record.get("content"), prompt_tokens) if shares else None,
             output_content=_optional(place, record, "output_content", low=0) if shares else None,
             priority=_optional(place, record, "priority", low=-_MAX_ID) or 0,
         )
-        yield Row(request, place.line, prompt, output)
+        yield Row(request, place.line, prompt, output, clock.zero_s)
 
 
 def _only(place: Place, record: Mapping[str, Any], known: tuple[str, ...]) -> str:

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from workloads.request import Request
 
 MAX_SECONDS = 1e9
-"""32 years: a larger arrival is a date since 1970, or milliseconds in a column of seconds."""
+"""32 years after a trace's first request: what comes later is milliseconds in a column of seconds."""
+LATEST_S = 1e10
+"""A stamp's own clock may count since 1970: this is the year 2286."""
+IDLE_START_S = 60.0
+"""A file that is silent for so long at first was not begun by its clock: its stamps are dates, or it was cut out."""
 
 _EXACT = 2.0**53
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
@@ -29,12 +33,16 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class Row(NamedTuple):
-    """A request and where it was read: the names under which its file gives the two lengths serve an error's text."""
+    """A request and where it was read: the names under which its file gives the two lengths serve an error's text.
+
+    `zero_s`: what the file's own clock showed at second 0.
+    """
 
     request: Request
     line: int | None = None
     prompt_field: str = "prompt_tokens"
     output_field: str = "output_tokens"
+    zero_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +72,44 @@ def integer(place: Place, field: str, value: object, *, low: int, high: int) -> 
     return number
 
 
+@dataclass(slots=True)
+class StampClock:
+    """A file's stamps of time, checked: numbers in order, `per_s` of them a second, that start where a workload does.
+
+    They are kept as they are, unless the first one is at `idle_start_s` or later: then they count from that one.
+    """
+
+    per_s: float = 1.0
+    unit: str = "seconds"
+    idle_start_s: float = IDLE_START_S
+    zero: float = 0.0
+    _before: float | None = None
+
+    def read(self, place: Place, field: str, value: object) -> float:
+        """The stamp `value`, counted from the file's zero."""
+        now = number(place, field, value, high=LATEST_S * self.per_s, unit=self.unit)
+        in_order(place, field, value, now, self._before)
+        if self._before is None and now >= self.idle_start_s * self.per_s:
+            self.zero = now
+        self._before = now
+        if now - self.zero > MAX_SECONDS * self.per_s:
+            expected = f"at most {MAX_SECONDS:.0f} seconds after the first row"
+            raise place.error(field, value, expected)
+        return now - self.zero
+
+    @property
+    def zero_s(self) -> float:
+        """The file's zero, in seconds of its own clock."""
+        return self.zero / self.per_s
+
+
 def tokens(place: Place, field: str, value: object) -> int:
     """`value` as a number of tokens. 0 is read: whether such a row can be used is decided later."""
     return integer(place, field, value, low=0, high=MAX_TOKENS)
 
 
 def number(place: Place, field: str, value: object, *, high: float, unit: str = "seconds") -> float:
-    """`value` (a JSON number, or a CSV cell's text) as a finite number in [0, high]."""
+    """`value` (a JSON number, or a CSV cell's text) as a finite number in [0, high], of a unit of time."""
     parsed = math.nan
     if isinstance(value, str):
         if _NUMBER.fullmatch(value):
@@ -79,7 +118,8 @@ def number(place: Place, field: str, value: object, *, high: float, unit: str = 
         # JSON integers may be too large for a float.
         parsed = float(value) if abs(value) <= high else math.inf
     if not 0.0 <= parsed <= high:
-        raise place.error(field, value, f"{unit} from 0 to {high:.0f}")
+        smaller = " (is it in a smaller unit, or a date of another kind?)" if parsed > high else ""
+        raise place.error(field, value, f"{unit} from 0 to {high:.0f}{smaller}")
     return parsed
 
 

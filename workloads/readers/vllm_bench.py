@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workloads.readers.row import MAX_SECONDS, Place, Row, json_object, number, tokens
+from workloads.readers.row import LATEST_S, Place, Row, json_object, number, tokens
 from workloads.readers.source import read_document
 from workloads.request import Request
 
@@ -31,7 +31,7 @@ def rows(path: Path) -> Iterator[Row]:
     for key, column in zip(KEYS, (starts, prompts, outputs), strict=True):
         if not column or len(column) != len(starts):
             raise place.error(key, f"{len(column)} values", f"{len(starts) or 'some'}, as many as start_times")
-    starts_s = [number(place, f"start_times[{i}]", x, high=MAX_SECONDS) for i, x in enumerate(starts)]
+    starts_s = [number(place, f"start_times[{i}]", x, high=LATEST_S) for i, x in enumerate(starts)]
     lengths = [
         (tokens(place, f"input_lens[{i}]", prompt), tokens(place, f"output_lens[{i}]", output))
         for i, (prompt, output) in enumerate(zip(prompts, outputs, strict=True))

@@ -157,6 +157,31 @@ class TestRuns:
             "elpase: note: skipped 2 rows: prompt of 0 tokens",
         ]
 
+    def test_times_that_are_dates_are_moved_and_told(self, elpase, trace, result_of) -> None:
+        path = trace("1700000000,200,2\n1700000001.5,300,2\n")
+        assert (
+            elpase("replay", path).err == f"elpase: note: {path} starts at 1,700,000,000 s: arrivals count from there\n"
+        )
+        result = result_of(path)
+        assert result["start_times"] == [0.0, 1.5]
+        assert result["duration"] < 10
+
+    def test_priorities_without_effect_are_told(self, elpase, tmp_path) -> None:
+        path = tmp_path / "t.csv"
+        path.write_text("arrival_s,prompt_tokens,output_tokens,priority\n0,10,2,0\n1,10,2,-3\n")
+        assert elpase("replay", path).err.startswith("elpase: note: the requests' priorities do nothing under")
+        assert elpase("replay", path, "--scheduling-policy", "priority").err == ""
+        done = elpase("replay", path, "--scheduling-policy", "priority", "--limit", 1)
+        assert done.err.startswith("elpase: note: no request has a priority")
+
+    def test_prompts_that_are_not_sent_are_told(self, elpase) -> None:
+        """vLLM 0.32's PrefixRepetitionRandomDataset: 13 // 10 prompts for each of 10 prefixes."""
+        done = elpase("replay", "prefix_repetition", "--num-prompts", 13)
+        assert done.err.startswith("elpase: note: prefix_repetition sends 10 of 13 prompts")
+        assert done.err.count("\n") == 1
+        assert "Successful requests:                     10 " in done.out
+        assert elpase("replay", "prefix_repetition", "--num-prompts", 20).err == ""
+
     def test_a_run_in_which_everybody_is_refused(self, elpase, tmp_path, trace) -> None:
         """No step, no token, and still a result, with a picture of nothing."""
         flags = ("--no-enable-chunked-prefill", "--no-enable-prefix-caching", "--max-num-scheduled-tokens", 100)

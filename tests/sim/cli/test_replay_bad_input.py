@@ -98,7 +98,7 @@ FLAGS: dict[str, tuple[list[str], str]] = {
     "timeline without a place": (["--timeline"], "--timeline needs --out"),
     "limit of 0": (["--limit", "0"], "Invalid value for '--limit': 0"),
     "negative seed": (["--seed", "-1"], "Invalid value for '--seed': -1"),
-    "window of nothing": (["--start", "50"], "t: requests: got 'none in the window'"),
+    "window of nothing": (["--start", "50"], "t: requests: got 'none in the window, the last one read is at 0 s'"),
     "window backwards": (["--start", "5", "--end", "3"], "--end: got 3.0"),
     "NaN start": (["--start", "nan"], "--start: got nan, expected seconds >= 0"),
     "rate scale of 0": (["--rate-scale", "0"], "--rate-scale: got 0.0, expected a finite number > 0"),
