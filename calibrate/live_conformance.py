@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import threading
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from calibrate.harness.interpreter import clean_environment, find_interpreter
 from sim.errors import InputError
@@ -31,11 +32,12 @@ def conform_live(
 ) -> dict[str, str]:
     """Compare `num_cases` random cases, adding to `result`; returns the cases that vLLM refused, with why.
 
-    keep: a JSON lines file for the recorded cases. Raises InputError for an interpreter without this vLLM.
+    keep: a JSON lines file for the recorded cases, gzipped if its name says so. Raises InputError for an interpreter
+    without this vLLM.
     """
     interpreter = find_interpreter(python)
     refused = {}
-    with keep.open("w", encoding="utf-8") if keep else nullcontext() as file:
+    with _opened(keep) if keep else nullcontext() as file:
         for answer in _record(interpreter.python, num_cases, seed):
             if "refused" in answer:
                 refused[answer["case"]] = answer["refused"]
@@ -45,6 +47,10 @@ def conform_live(
                     file.write(json.dumps(answer, separators=(",", ":")) + "\n")
             on_case()
     return refused
+
+
+def _opened(path: Path) -> IO[str]:
+    return gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else path.open("w", encoding="utf-8")
 
 
 def _record(python: Path, num_cases: int, seed: int) -> Iterator[dict[str, Any]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 
 from calibrate.live_conformance import conform_live
-from sim.conformance import Conformance, compare
+from sim.conformance import Conformance, compare, read_cases
 from sim.core.config import SchedulerConfig
 from sim.errors import InputError
 from sim.random_cases import REGIMES, random_cases
@@ -60,9 +59,9 @@ def test_an_interpreter_without_vllm_is_told(tmp_path):
 @pytest.mark.skipif(not VLLM, reason="ELPASE_VLLM_PYTHON names no interpreter with vLLM")
 def test_new_cases_of_a_real_vllm_are_equal(tmp_path):
     result = Conformance()
-    kept = tmp_path / "kept.jsonl"
+    kept = tmp_path / "kept.jsonl.gz"
     refused = conform_live(result, Path(str(VLLM)), 24, 2026, lambda: None, kept)
     assert result.first_difference is None
     assert result.cases + len(refused) == 24
     assert result.equal == result.steps > 1_000
-    assert len([json.loads(line) for line in kept.read_text().splitlines()]) == result.cases
+    assert len(list(read_cases(kept))) == result.cases

@@ -11,10 +11,12 @@ import pytest
 from sim.conformance import Conformance, compare, read_cases
 from sim.errors import InputError
 
-GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.jsonl.gz"))
+TESTS = Path(__file__).parents[1]
+GOLDEN = sorted((TESTS / "golden").glob("*.jsonl.gz"))
+RECORDED = sorted((TESTS / "recorded").glob("*.jsonl.gz"))
 
 
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.name.split(".")[0])
+@pytest.mark.parametrize("path", GOLDEN + RECORDED, ids=lambda path: path.name.split(".")[0])
 def test_every_recorded_step_of_the_real_scheduler_is_equal(path):
     result = Conformance()
     for case in read_cases(path):
@@ -29,6 +31,8 @@ def test_the_golden_files_hold_what_the_readme_claims():
     plain = [case for case in cases if not case["config"]["async_scheduling"] and not speculates(case)]
     assert (len(cases), sum(len(case["steps"]) for case in cases)) == (706, 369_968)
     assert (len(plain), sum(len(case["steps"]) for case in plain)) == (277, 189_339)
+    own = [case for path in RECORDED for case in read_cases(path)]
+    assert (len(own), sum(len(case["steps"]) for case in own)) == (5, 732)
 
 
 def speculates(case: dict) -> bool:

@@ -16,10 +16,11 @@ import sim.core
 from sim.conformance import compare, read_cases
 
 CORE = Path(sim.core.__file__).parent
-GOLDEN = Path(__file__).parents[2] / "golden"
+TESTS = Path(__file__).parents[2]
+GOLDEN, RECORDED = TESTS / "golden", TESTS / "recorded"
 
 MUTANTS = {
-    # name: (file, what stands there, what the mutant says, golden files that aim at the rule)
+    # name: (file, what stands there, what the mutant says, files of golden or recorded that aim at the rule)
     "fcfs preempts the first admitted": ("scheduler", "return self.running[-1]", "return self.running[0]", "pressure"),
     "priority ties: the last of equals goes": (
         "scheduler",
@@ -46,6 +47,12 @@ MUTANTS = {
         "self.token_budget += n\n",
         "pass\n",
         "midprio same_step_victim",
+    ),
+    "a withdrawn victim keeps its draft model's input slot": (
+        "step_in_making",
+        "self.input_budget += n + self.num_draft_slots",
+        "self.input_budget += n",
+        "slots",
     ),
     "a victim stays in the step": ("scheduler", "step.withdraw(victim)", "pass", "midprio same_step_victim"),
     "a victim in the same step loses its hashes": (
@@ -211,6 +218,12 @@ MUTANTS = {
         "return 0 if drafts and",
         "padlen",
     ),
+    "it is padded where the sampled token has no room": (
+        "scheduler",
+        "num_hit_tokens + 1 + drafts + 1 <= self.config.max_model_len",
+        "num_hit_tokens + 1 + drafts <= self.config.max_model_len",
+        "padding",
+    ),
     "it is padded beside prompts in flight, too": (
         "scheduler",
         "not step.prompt_in_flight and",
@@ -316,7 +329,8 @@ def mutate(folder: Path, monkeypatch, module: str, old: str, new: str):
 
 def is_noticed(make_scheduler, files: str) -> bool:
     for family in files.split():
-        for case in read_cases(GOLDEN / f"{family}.jsonl.gz"):
+        folder = GOLDEN if (GOLDEN / f"{family}.jsonl.gz").exists() else RECORDED
+        for case in read_cases(folder / f"{family}.jsonl.gz"):
             if compare(case, make_scheduler):
                 return True
     return False
