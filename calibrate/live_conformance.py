@@ -65,10 +65,12 @@ def _record(python: Path, num_cases: int, seed: int) -> Iterator[dict[str, Any]]
     )
     assert process.stdin is not None
     assert process.stdout is not None
+    assert process.stderr is not None
     told: list[str] = []
+    complaints = process.stderr
     readers = [
         threading.Thread(target=_feed, args=(process.stdin, num_cases, seed), daemon=True),
-        threading.Thread(target=lambda: told.extend(process.stderr or ()), daemon=True),
+        threading.Thread(target=lambda: told.extend(complaints), daemon=True),
     ]
     for reader in readers:
         reader.start()
@@ -82,6 +84,10 @@ def _record(python: Path, num_cases: int, seed: int) -> Iterator[dict[str, Any]]
     finally:
         process.kill()
         process.wait()
+        for reader in readers:
+            reader.join()
+        process.stdout.close()
+        complaints.close()
 
 
 def _feed(pipe: Any, num_cases: int, seed: int) -> None:
