@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.core.block_pool import Block, BlockPool
+from sim.core.step import Limit
 
 if TYPE_CHECKING:
     from sim.core.config import SchedulerConfig
@@ -86,6 +87,15 @@ class KVCacheManager:
         request.num_blocks = request.num_cached_blocks = len(hit)
         self._extend(request, num_tokens)
         return True
+
+    def what_lacks(self, request: Request, hit: list[Block], num_new_tokens: int) -> Limit:
+        """Why `admit` said no."""
+        free = self.num_free_blocks - sum(block.ref_cnt == 0 for block in hit) + len(hit)
+        if self.blocks_for(self._with_lookahead(len(hit) * self._block_size + num_new_tokens)) > free:
+            return Limit.BLOCKS
+        if self._reserve_full_isl and self.blocks_for(request.num_tokens) > free:
+            return Limit.GATE
+        return Limit.WATERMARK
 
     def allocate_slots(self, request: Request, num_new_tokens: int) -> bool:
         """Slots for the next `num_new_tokens` tokens of a running request; False, and no change, if blocks lack."""

@@ -264,7 +264,7 @@ class Scheduler:
                 return Limit.TOKENS
             n = step.budget
         if not self.kv_cache_manager.admit(request, hit, n, anything_running=bool(self.running)):
-            return Limit.BLOCKS
+            return self.kv_cache_manager.what_lacks(request, hit, n)
         self.waiting.pop()
         self.running.append(request)
         if request.status is Status.PREEMPTED:

@@ -24,7 +24,11 @@ class Limit(enum.Enum):
     SEQS = "seqs"
     """max_num_seqs (or max_num_active_seqs) requests were running."""
     BLOCKS = "blocks"
-    """The head of the queue did not fit into the free KV blocks (with the reserve that admission keeps)."""
+    """The tokens that the head of the queue could compute now did not fit into the free KV blocks."""
+    GATE = "gate"
+    """They did, but not its whole known sequence (scheduler_reserve_full_isl)."""
+    WATERMARK = "watermark"
+    """All of it did, but not beside the blocks that the watermark keeps free."""
     PREEMPTION = "preemption"
     """Somebody was preempted in this step, so nobody was admitted."""
 

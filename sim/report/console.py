@@ -25,6 +25,8 @@ _LIMIT_LABELS = {
     "tokens": "  by the step's token budget:",
     "seqs": "  by max_num_seqs:",
     "blocks": "  by free KV blocks:",
+    "gate": "  by KV blocks for whole prompts:",
+    "watermark": "  by the watermark's KV blocks:",
     "preemption": "  by a preemption:",
     "client_cap": "  by the client's cap in flight:",
 }

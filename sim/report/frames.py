@@ -46,8 +46,9 @@ class Frames:
         status ("finished", "rejected" or "unfinished"), error.
     itls: the token gaps of each of these requests.
     steps: one row per engine step. Columns: start_s, end_s, host_s, num_tokens, num_seqs, prefill_tokens, decodes,
-        sampled, running, waiting, free_blocks, admitted, preempted, hit_tokens, extrapolated (bool), limit (what ended
-        admission, a value of core's Limit).
+        sampled, running, waiting, free_blocks, admitted, preempted, hit_tokens; of all prompt chunks chunk_pairs (their
+        query-key pairs), of the largest, where there is one, chunk_tokens, chunk_context (computed before) and
+        chunk_row (of `requests`); extrapolated (bool), limit (what ended admission, a value of core's Limit).
     meta: what made the run, JSON values only. The reports read, each optional: elpase_version, vllm_semantics,
         profile, seed, trace, model, label (str); flags, workload, server, config (dict); num_gpu_blocks (int, with the
         null block); max_concurrency (cap in flight, None = open loop); request_rate (requests/s, None for a trace's

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 ORDERING_ONLY_UTILIZATION = 0.95
 """Waiting grows as 1 / (1 - utilization): at this one a capacity wrong by 2 % moves it by -27 or +61 %."""
 
-_LIMITS = ("tokens", "seqs", "blocks", "preemption")
-"""Values of the column `limit` that leave requests waiting: budget, max_num_seqs, KV blocks, a preemption's pause."""
+_LIMITS = ("tokens", "seqs", "blocks", "gate", "watermark", "preemption")
+"""Values of the column `limit` that leave requests waiting: budget, max_num_seqs, KV blocks for this step's tokens, for
+the whole prompt, or beside the watermark, a preemption's pause."""
 
 
 def insight(frames: Frames) -> dict[str, object]:

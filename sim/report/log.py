@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _NAN = float("nan")
 _TIMES = ("arrival_s", "send_s", "queued_s", "scheduled_s", "first_token_s", "finish_s")
 _COUNTS = ("priority", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "recomputed_tokens")
-_STEP_TIMES = ("start_s", "end_s", "host_s")
+_STEP_FLOATS = ("start_s", "end_s", "host_s", "chunk_pairs")
 _STEP_COUNTS = (
     "num_tokens",
     "num_seqs",
@@ -42,10 +42,13 @@ _STEP_COUNTS = (
     "admitted",
     "preempted",
     "hit_tokens",
+    "chunk_row",
+    "chunk_tokens",
+    "chunk_context",
 )
-_STEP = struct.Struct(f"={len(_STEP_TIMES)}d{len(_STEP_COUNTS)}q?B")
+_STEP = struct.Struct(f"={len(_STEP_FLOATS)}d{len(_STEP_COUNTS)}q?B")
 _STEP_DTYPE = np.dtype(
-    [(name, "f8") for name in _STEP_TIMES]
+    [(name, "f8") for name in _STEP_FLOATS]
     + [(name, "i8") for name in _STEP_COUNTS]
     + [("extrapolated", "?"), ("limit", "u1")]
 )
@@ -153,8 +156,8 @@ class RunLog:
         code = _LIMITS[limit]
         for start_s, end_s, free in steps:
             self._steps += _STEP.pack(
-                start_s, end_s, host_s, num_seqs, num_seqs, 0, num_seqs, num_seqs, num_seqs, num_waiting, free,
-                0, 0, 0, False, code,
+                start_s, end_s, host_s, 0.0, num_seqs, num_seqs, 0, num_seqs, num_seqs, num_seqs, num_waiting, free,
+                0, 0, 0, 0, 0, 0, False, code,
             )  # fmt: skip
             self._ends.append(end_s)
             self.num_tokens += num_seqs
@@ -162,10 +165,12 @@ class RunLog:
     def _append_step(self, plan: StepPlan, start_s: float, end_s: float, host_s: float, extrapolated: bool) -> None:
         num_tokens, num_seqs, num_chunks = plan.total_num_scheduled_tokens, len(plan.requests), len(plan.chunks)
         sampled = num_seqs - len(plan.partial)
+        pairs, *largest = self._chunks(plan)
         self._steps += _STEP.pack(
             start_s,
             end_s,
             host_s,
+            pairs,
             num_tokens,
             num_seqs,
             num_tokens - num_seqs + num_chunks,
@@ -177,11 +182,22 @@ class RunLog:
             len(plan.admitted),
             len(plan.preempted),
             sum([hit for _, hit in plan.admitted]),
+            *largest,
             extrapolated,
             _LIMITS[plan.limit],
         )
         self._ends.append(end_s)
         self.num_tokens += sampled
+
+    def _chunks(self, plan: StepPlan) -> tuple[float, int, int, int]:
+        """Query-key pairs of all chunks; of the largest one of a prompt its row, tokens and context."""
+        pairs, row, tokens, context = 0.0, 0, 0, 0
+        for i in plan.chunks:
+            n, before = plan.num_scheduled_tokens[i], plan.num_computed_tokens[i]
+            pairs += n * (before + 0.5 * n)
+            if n > tokens and i not in plan.num_drafts:
+                row, tokens, context = self._rows[plan.requests[i]], n, before
+        return pairs, row, tokens, context
 
     def _admitted(self, request: CoreRequest, hit: int, start_s: float) -> None:
         row = self._rows[request]

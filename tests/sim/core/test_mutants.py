@@ -68,7 +68,7 @@ MUTANTS = {
     ),
     "the next in the queue passes a head that does not fit": (
         "scheduler",
-        "            return Limit.BLOCKS\n",
+        "            return self.kv_cache_manager.what_lacks(request, hit, n)\n",
         (
             "            if len(self.waiting) > 1:\n"
             "                self.waiting.add(self.waiting.pop())\n"
