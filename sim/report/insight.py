@@ -5,15 +5,13 @@ Not for what a client measures (`summary`). The one idea: every figure is a sum,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sim import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
     from numpy.typing import NDArray
 
@@ -41,7 +39,7 @@ def insight(frames: Frames) -> dict[str, object]:
         **_requests(frames.requests),
         **_steps(frames),
         "ttft_split_ms": _ttft_split_ms(frames),
-        "load": _load(frames),
+        "load": load(frames),
     }
 
 
@@ -114,7 +112,7 @@ def _spread_ms(values_s: NDArray[np.float64]) -> dict[str, float]:
     return {"mean": float(np.mean(values_s)) * 1000, "p50": p50 * 1000, "p99": p99 * 1000}
 
 
-def _load(frames: Frames) -> Mapping[str, object]:
+def load(frames: Frames) -> dict[str, Any]:
     """How near to its capacity the run was, from the run itself.
 
     queue: requests that have arrived but that nobody has taken, at the client or the server, during each step.
