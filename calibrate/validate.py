@@ -6,7 +6,6 @@ the cap in flight), the server's never is, and both sides are summed up by the s
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from calibrate.step_cycles import StepCycles
 from sim.config import EngineConfig
 from sim.errors import InputError
 from sim.experiment import settle, simulate
+from sim.report.bench.compare import plain_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -125,10 +125,4 @@ def _what(run: Run) -> str:
 def _fits(run: Run, profile: Profile) -> bool:
     if isinstance(run, StepCycles) and run.tensor_parallel_size != profile.tensor_parallel_size:
         return False
-    return not run.model or _plain(run.model) == _plain(profile.model)
-
-
-def _plain(model: str) -> str:
-    """A model's name without owner and variant: a chat model takes as long as its base."""
-    name = model.rpartition("/")[2].lower()
-    return re.sub(r"(-(hf|instruct|chat|base|it))+$", "", name)
+    return not run.model or plain_model(run.model) == plain_model(profile.model)

@@ -37,6 +37,7 @@ class Verb(NamedTuple):
 VERBS = {
     "replay": Verb("sim.cli.replay", "Replay a trace or a built-in workload through vLLM's scheduler."),
     "capacity": Verb("sim.cli.capacity", "The KV blocks that fit a GPU, and the requests that run in them."),
+    "compare": Verb("sim.cli.compare", "Two benchmark results side by side: vLLM's, GuideLLM's, AIPerf's, elpase's."),
     "profiles": Verb("sim.cli.profiles", "The latency profiles that ship: device, engine, domain, held-out error."),
     "calibrate": Verb("calibrate.cli", "Make a latency profile: time steps, then fit."),
     "validate": Verb("calibrate.cli_validate", "Replay a measured run; compare simulated with real times."),

@@ -208,17 +208,26 @@ def _draw_spread(panel: Axes, names: tuple[str, str, str], values_s: Floats, col
         panel.set_axis_off()
         _note(panel, f"{name}: no {unit} to show")
         return
-    top = max(2.0, np.log10(len(values_s)))
-    height = np.linspace(0, top, 600)
-    x_ms = 1000 * np.quantile(values_s, 1 - 10**-height)
+    x_ms, height = spread_ms(values_s)
     panel.fill_between(x_ms, height, color=color, alpha=0.12, linewidth=0)
     panel.plot(x_ms, height, color=color, linewidth=1.8)
-    _scale_ms(panel, x_ms)
+    finish_spread(panel, x_ms, height[-1], unit)
     p50, p99 = (1000 * np.quantile(values_s, (0.5, 0.99))).tolist()
     _mark(panel, f"p50  {_ms(p50)}", p50, _height(0.5), color)
     _mark(panel, f"p99  {_ms(p99)}", p99, _height(0.99), color)
     panel.set_title(f"{short}: half within {_ms(p50)}, 99 % within {_ms(p99)}")
     panel.set_xlabel(f"{name} of {len(values_s):,} {unit if len(values_s) > 1 else unit[:-1]}")
+
+
+def spread_ms(values_s: Floats) -> tuple[Floats, Floats]:
+    """A spread's curve: times in ms, and how high the share that waited no longer stands on the stretched axis."""
+    height = np.linspace(0, max(2.0, np.log10(len(values_s))), 600)
+    return 1000 * np.quantile(values_s, 1 - 10**-height), height
+
+
+def finish_spread(panel: Axes, x_ms: Floats, top: float, unit: str) -> None:
+    """Scales, ticks and grid of a panel with spreads of `unit` that cover `x_ms` and reach up to `top`."""
+    _scale_ms(panel, x_ms)
     panel.set_ylabel(f"Share of {unit} within that time")
     panel.set_ylim(0, 1.04 * top)
     shown = {_height(q): text for q, text in _NINES.items() if _height(q) <= top + 1e-9}
