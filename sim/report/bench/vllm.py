@@ -65,8 +65,8 @@ def read_run(document: Mapping[str, Any], file: Path, name: str) -> BenchRun:
     )
 
 
-def read_requests(document: Mapping[str, Any], file: Path) -> tuple[pd.DataFrame, NDArray[np.float64]]:
-    """The answered requests, in order of start, as of `BenchRun.requests`, and all their gaps.
+def read_requests(document: Mapping[str, Any], file: Path) -> tuple[pd.DataFrame, NDArray[np.float64] | None]:
+    """The answered requests, in order of start, as of `BenchRun.requests`, and all their gaps, None without any.
 
     Failed ones (no first token) are left out. Raises InputError naming the field.
     """
@@ -86,7 +86,7 @@ def read_requests(document: Mapping[str, Any], file: Path) -> tuple[pd.DataFrame
         raise InputError("no request was answered: nothing to compare", file=file)
     table = pd.DataFrame(rows, columns=["start_s", "ttft_s", "latency_s", "input_tokens", "output_tokens"])
     gaps_s = np.array([gap for of_one in gaps for gap in of_one], dtype=np.float64)
-    return table.sort_values("start_s", kind="stable", ignore_index=True), gaps_s
+    return table.sort_values("start_s", kind="stable", ignore_index=True), gaps_s if len(gaps_s) else None
 
 
 def _list(document: Mapping[str, Any], name: str, file: Path) -> list[Any]:
