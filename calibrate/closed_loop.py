@@ -19,7 +19,7 @@ from calibrate.harness.inputs import InputBatch, Piece
 from sim.core.block_hash import BlockHasher
 from sim.core.make import make_scheduler
 from sim.core.request import Request as CoreRequest
-from sim.core.scheduler import RequestRejected
+from sim.core.servable import RequestRejected
 from sim.core.step import StepOutcome
 from sim.errors import InputError
 

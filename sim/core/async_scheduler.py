@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     from sim.core.step import StepOutcome, StepPlan
     from sim.core.step_in_making import StepInMaking
 
+_COUNTING = (Status.RUNNING, Status.SWAPPED)
+"""Where a request has its computed tokens, those of the step in flight among them."""
+
 
 class AsyncScheduler(Scheduler):
     """Call `schedule()` up to twice before `commit`; outcomes are committed in the order of their plans.
 
     An output that comes back after its request was preempted is *stale*: its tokens are delivered, and lengthen the
     request or even finish it, but nothing is rolled back for it. Nobody is admitted in a step that preempts, and before
-    the next one the output is back; so an output is stale exactly when its request does not run.
+    the next one the output is back; so an output is stale exactly when its request does not run. That of a swapped
+    request is not: its KV has been kept.
     """
 
     def _num_new_tokens(self, request: Request, step: StepInMaking) -> int:
@@ -52,6 +56,8 @@ class AsyncScheduler(Scheduler):
                 request.num_output_placeholders = placeholders = request.num_output_placeholders - 1
                 if request.num_computed_tokens - placeholders >= request.hash_at:
                     self._cache_output(request)
+            elif request.status is Status.SWAPPED:
+                request.num_output_placeholders -= 1
             elif request.is_finished:
                 continue
             request.num_tokens = known = request.num_tokens + 1
@@ -61,14 +67,15 @@ class AsyncScheduler(Scheduler):
         return finished
 
     def _reject_drafts(self, request: Request, rejected: int) -> None:
-        if request.status is Status.RUNNING:
+        if request.status in _COUNTING:
             super()._reject_drafts(request, rejected)
             request.num_output_placeholders -= rejected
 
     def _append_tokens(self, request: Request, n: int) -> None:
         super()._append_tokens(request, n)
-        if request.status is Status.RUNNING:
+        if request.status in _COUNTING:
             request.num_output_placeholders -= n
+        if request.status is Status.RUNNING:
             self._cache_output(request)
 
     def _cache_output(self, request: Request) -> None:

@@ -43,6 +43,8 @@ class Invariants:
         _require(plan.num_running <= config.seqs_cap, f"{plan.num_running} running, the cap is {config.seqs_cap}")
         _require(len(set(map(id, plan.requests))) == len(plan.requests), "a request is scheduled twice")
         _require(not (plan.preempted and plan.admitted), "admitted in a step that preempted")
+        _require(not (plan.preempted and plan.swapped_in), "swapped in in a step that preempted")
+        _require(not (plan.admitted and self._scheduler.swap.held), "admitted while others were swapped out")
         for position, request in enumerate(plan.requests):
             n = plan.num_scheduled_tokens[position]
             _require(n >= 1, f"{request.request_id} is scheduled {n} tokens")
@@ -63,6 +65,7 @@ class Invariants:
     def settled(self) -> None:
         """Blocks are conserved, references are counted, and nobody is in two places."""
         self._check_places()
+        self._check_host()
         self._check_blocks()
 
     def _check_first_come(self, plan: StepPlan) -> None:
@@ -80,7 +83,8 @@ class Invariants:
 
     def _check_places(self) -> None:
         running, waiting = self._scheduler.running, list(self._scheduler.waiting)
-        everybody = [*running, *waiting]
+        swapped = list(self._scheduler.swap.requests)
+        everybody = [*running, *waiting, *swapped]
         _require(len(set(map(id, everybody))) == len(everybody), "a request both runs and waits, or does one twice")
         for request in running:
             _require(request.status is Status.RUNNING, f"{request.request_id} runs as {request.status.value}")
@@ -91,6 +95,22 @@ class Invariants:
             )
             _require(not request.num_blocks, f"{request.request_id} waits and holds {request.num_blocks} blocks")
             _require(request.num_computed_tokens == 0, f"{request.request_id} waits with computed tokens")
+        for request in swapped:
+            _require(request.status is Status.SWAPPED, f"{request.request_id} is swapped as {request.status.value}")
+            _require(not request.blocks, f"{request.request_id} is swapped and holds {len(request.blocks)} GPU blocks")
+
+    def _check_host(self) -> None:
+        """Host blocks are conserved, and hold what a swapped request has computed."""
+        swap, blocks_for = self._scheduler.swap, self._scheduler.kv_cache_manager.blocks_for
+        _require(set(map(id, swap.held)) == set(map(id, swap.requests)), "who is swapped out is not who holds space")
+        for request, blocks in swap.held.items():
+            needed = blocks_for(request.num_computed_tokens)
+            _require(blocks >= needed > 0, f"{request.request_id}: {blocks} host blocks, {needed} are computed")
+        held = sum(swap.held.values())
+        _require(
+            held + swap.num_free_blocks == swap.num_blocks, f"{held} host blocks held, {swap.num_free_blocks} free"
+        )
+        _require(swap.num_free_blocks >= 0, f"{swap.num_free_blocks} host blocks free")
 
     def _check_blocks(self) -> None:
         pool, running = self._scheduler.kv_cache_manager.block_pool, self._scheduler.running

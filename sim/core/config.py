@@ -15,6 +15,9 @@ SpecMethod = Literal["ngram", "eagle", "draft_model"]
 """Drafters by what they ask of the scheduler: nothing; lookahead slots and the last hit block computed again;
 lookahead slots and one more input slot per request."""
 
+KvPreemption = Literal["recompute", "swap"]
+"""What becomes of a preempted request's KV: dropped and computed again (V1), or copied to host memory (V0)."""
+
 MAX_BLOCKS = 10_000_000
 """More than any GPU has; each takes some 100 bytes here."""
 
@@ -44,6 +47,9 @@ class SchedulerConfig:
     async_scheduling: bool = False
     num_speculative_tokens: int = 0
     spec_method: SpecMethod = "ngram"
+    kv_preemption: KvPreemption = "recompute"
+    num_host_blocks: int = 0
+    """KV blocks that fit into the host memory that `kv_preemption` uses."""
 
     def __post_init__(self) -> None:
         for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size"):
@@ -59,6 +65,8 @@ class SchedulerConfig:
         _require(speculative >= 0, "num_speculative_tokens", speculative, "0 (none) or more")
         _require(self.spec_method in get_args(SpecMethod), "spec_method", self.spec_method, str(get_args(SpecMethod)))
         _require(0.0 <= self.watermark < 1.0, "watermark", self.watermark, "a fraction in [0, 1)")
+        _require(self.kv_preemption in get_args(KvPreemption), "kv_preemption", self.kv_preemption, "recompute or swap")
+        _require(self.num_host_blocks >= 0, "num_host_blocks", self.num_host_blocks, "0 or more")
         self._check_budgets()
         self._check_threshold()
 

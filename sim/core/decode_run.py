@@ -25,7 +25,7 @@ def quiet_steps(scheduler: Scheduler, most: int) -> int:
     """
     config, running, manager = scheduler.config, scheduler.running, scheduler.kv_cache_manager
     held_back = len(running) >= config.seqs_cap  # whoever waits cannot be admitted before somebody leaves
-    if config.num_speculative_tokens or len(running) > config.token_budget or (scheduler.waiting and not held_back):
+    if config.num_speculative_tokens or len(running) > config.token_budget or (scheduler.num_held and not held_back):
         return 0
     steps = most
     for request in running:
@@ -57,7 +57,7 @@ def advance(scheduler: Scheduler, n: int) -> list[int]:
 
 def decode_plan(scheduler: Scheduler, num_free_blocks: int) -> StepPlan:
     """The plan of the last round's `schedule()` call, whose output is still to come (async)."""
-    running, num_waiting = scheduler.running, len(scheduler.waiting)
+    running, num_waiting = scheduler.running, scheduler.num_held
     return StepPlan(
         requests=list(running),
         num_scheduled_tokens=[1] * len(running),

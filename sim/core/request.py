@@ -21,6 +21,8 @@ class Status(enum.Enum):
     WAITING = "waiting"
     RUNNING = "running"
     PREEMPTED = "preempted"
+    SWAPPED = "swapped"
+    """Preempted, with its KV in host memory."""
     FINISHED = "finished"
     ABORTED = "aborted"
 
@@ -60,6 +62,8 @@ class Request:
     hash_at: int = 0
     """Known computed tokens at which its next block is full and can be hashed."""
     num_preemptions: int = 0
+    num_swaps: int = 0
+    """Preemptions that kept its KV, in host memory."""
     num_recomputed_tokens: int = 0
     """Computed tokens thrown away by preemption, less what the prefix cache gave back."""
     num_draft_tokens: int = 0

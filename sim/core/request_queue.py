@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sim.core.config import Policy
     from sim.core.request import Request
 
 
@@ -86,3 +87,8 @@ class PriorityQueue:
 
     def __iter__(self) -> Iterator[Request]:
         return (entry[-1] for entry in sorted(self._heap, key=lambda entry: entry[:-1]))
+
+
+def make_queue(policy: Policy) -> RequestQueue:
+    """An empty queue under a policy."""
+    return PriorityQueue() if policy == "priority" else FCFSQueue()

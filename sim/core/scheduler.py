@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING
 
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.core.request import Request, Status
-from sim.core.request_queue import FCFSQueue, PriorityQueue, RequestQueue
+from sim.core.request_queue import RequestQueue, make_queue
+from sim.core.servable import check_servable
 from sim.core.step import Limit, StepOutcome, StepPlan
 from sim.core.step_in_making import StepInMaking
-from sim.errors import InputError
+from sim.core.swap import SwapSpace
 
 if TYPE_CHECKING:
     from sim.core.config import SchedulerConfig
-
-
-class RequestRejected(InputError):
-    """A request that could never be served with these settings; the message names it and says why."""
 
 
 class Scheduler:
@@ -30,19 +27,25 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig) -> None:
         self.config = config
         self.kv_cache_manager = KVCacheManager(config)
-        self.waiting: RequestQueue = PriorityQueue() if config.policy == "priority" else FCFSQueue()
+        self.waiting: RequestQueue = make_queue(config.policy)
+        self.swap = SwapSpace(config)
         self.running: list[Request] = []
 
     @property
     def num_unfinished(self) -> int:
-        """Requests that run or wait."""
-        return len(self.running) + len(self.waiting)
+        """Requests that run, wait or are swapped out."""
+        return len(self.running) + self.num_held
+
+    @property
+    def num_held(self) -> int:
+        """Requests that wait for admission, swapped ones among them."""
+        return len(self.waiting) + len(self.swap.requests)
 
     def add_request(self, request: Request) -> None:
         """Queue a request. Raises RequestRejected if it could never be served."""
         config = self.config
         request.final_num_tokens = min(request.num_prompt_tokens + request.max_tokens, config.max_model_len)
-        self._check_servable(request)
+        check_servable(request, config)
         self.waiting.add(request)
 
     def abort(self, request: Request) -> None:
@@ -51,9 +54,7 @@ class Scheduler:
             return
         if request.status is Status.RUNNING:
             self.running.remove(request)
-            self.kv_cache_manager.free(request)
-        else:
-            self.waiting.remove(request)
+        self._drop(request)
         request.status = Status.ABORTED
 
     def schedule(self) -> StepPlan:
@@ -72,7 +73,7 @@ class Scheduler:
         else:
             self._schedule_waiting(step)
         self._after_schedule(step)
-        return step.plan(len(self.running), len(self.waiting), self.kv_cache_manager.num_free_blocks)
+        return step.plan(len(self.running), self.num_held, self.kv_cache_manager.num_free_blocks)
 
     def commit(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
         """Take in what the model sampled; returns the requests that finished, in the plan's order."""
@@ -123,41 +124,20 @@ class Scheduler:
 
     def _finish(self, request: Request) -> None:
         """Done, wherever it is: async, a request can get its last token while it waits after a preemption."""
+        self._drop(request)
+        request.status = Status.FINISHED
+
+    def _drop(self, request: Request) -> None:
+        """Give back what a request holds, or its place in a queue."""
         if request.status is Status.RUNNING:
             self.kv_cache_manager.free(request)
+        elif request.status is Status.SWAPPED:
+            self.swap.give_back(request)
         else:
             self.waiting.remove(request)
-        request.status = Status.FINISHED
 
     def _after_schedule(self, step: StepInMaking) -> None:
         """What async scheduling adds."""
-
-    def _check_servable(self, request: Request) -> None:
-        config, prompt, name = self.config, request.num_prompt_tokens, f"request {request.request_id}"
-        if prompt < 1 or request.max_tokens < 1:
-            raise RequestRejected(
-                f"{name}: got {prompt} prompt tokens and max_tokens {request.max_tokens}, expected >= 1"
-            )
-        if prompt >= config.max_model_len:
-            raise RequestRejected(
-                f"{name}: got {prompt} prompt tokens, expected < max_model_len {config.max_model_len}"
-            )
-        # The last generated token is never computed, so it needs no slot.
-        needed = self.kv_cache_manager.blocks_for(request.final_num_tokens - 1)
-        if needed > config.usable_blocks:
-            raise RequestRejected(f"{name}: needs {needed} KV blocks, there are {config.usable_blocks}")
-        self._check_unchunked(request, name)
-
-    def _check_unchunked(self, request: Request, name: str) -> None:
-        """Without chunks a prompt above the budget waits for ever, unless a threshold or a prefix hit shortens it."""
-        config = self.config
-        shortened = config.enable_prefix_caching or 0 < config.long_prefill_token_threshold <= config.token_budget
-        if config.enable_chunked_prefill or shortened or request.num_prompt_tokens <= config.token_budget:
-            return
-        raise RequestRejected(
-            f"{name}: got {request.num_prompt_tokens} prompt tokens,"
-            f" expected <= {config.token_budget} in one step, as chunked prefill is off"
-        )
 
     def _long_prefill_threshold(self) -> int:
         """The cap on one request's tokens in this step. A request that is alone has nobody to starve."""
@@ -217,8 +197,7 @@ class Scheduler:
                 # Its hashes of this step stay, though the blocks will never be computed: vLLM's flaw.
                 self.kv_cache_manager.cache_blocks(victim, min(victim.num_computed_tokens, victim.num_tokens))
                 step.withdraw(victim)
-            self._preempt(victim)
-            step.preempted.append(victim)
+            self._preempt(victim, step)
             if victim is request:
                 return False
         return True
@@ -229,26 +208,54 @@ class Scheduler:
             return max(self.running, key=lambda request: (request.priority, request.arrival_time))
         return self.running[-1]
 
-    def _preempt(self, request: Request) -> None:
-        """Recompute: forget its KV and queue it again. Hashes stay with the blocks until these are reused."""
-        self.kv_cache_manager.name_blocks(request)
+    def _preempt(self, request: Request, step: StepInMaking) -> None:
+        """Out of the running: its KV goes to the swap space, where there is one with room, or is computed again.
+
+        Hashes stay with the blocks until these are reused.
+        """
+        computed = request.num_computed_tokens
+        swapped = self.swap.take(request, self.kv_cache_manager.blocks_for(computed))
+        if not swapped:
+            self.kv_cache_manager.name_blocks(request)
         self.kv_cache_manager.free(request)
-        request.status = Status.PREEMPTED
         request.num_preemptions += 1
-        request.num_recomputed_tokens += request.num_computed_tokens
-        request.num_computed_tokens = request.num_draft_tokens = 0
-        request.num_output_placeholders = 0
+        request.num_draft_tokens = 0
+        step.preempted.append(request)
+        if swapped:
+            step.swapped_out.append((request, swapped))
+            return
+        request.status = Status.PREEMPTED
+        request.num_recomputed_tokens += computed
+        request.num_computed_tokens = request.num_output_placeholders = 0
         self.waiting.prepend(request)
 
     def _schedule_waiting(self, step: StepInMaking) -> None:
-        """Admit from the head of the queue until something lacks; whoever does not fit blocks those behind."""
-        while self.waiting and step.limit is Limit.NOTHING:
+        """Admit from the head of the queue until something lacks; whoever does not fit blocks those behind.
+
+        Swapped requests go before all that wait.
+        """
+        swapped, waiting = self.swap.requests, self.waiting
+        while (waiting or swapped) and step.limit is Limit.NOTHING:
             if step.budget <= 0:
                 step.limit = Limit.TOKENS
             elif len(self.running) >= self.config.seqs_cap:
                 step.limit = Limit.SEQS
+            elif swapped:
+                step.limit = self._swap_in(swapped.peek(), step)
             else:
-                step.limit = self._admit(self.waiting.peek(), step)
+                step.limit = self._admit(waiting.peek(), step)
+
+    def _swap_in(self, request: Request, step: StepInMaking) -> Limit:
+        """Bring a swapped request back and go on with it where it was; what lacks if that cannot be."""
+        n = self._num_new_tokens(request, step)
+        total = request.num_computed_tokens + n
+        if not self.kv_cache_manager.admit(request, [], total, anything_running=bool(self.running)):
+            return Limit.BLOCKS
+        step.swapped_in.append((request, self.swap.give_back(request)))
+        request.status = Status.RUNNING
+        self.running.append(request)
+        step.add(request, n)
+        return Limit.NOTHING
 
     def _admit(self, request: Request, step: StepInMaking) -> Limit:
         """Move the queue's head to running, with its first tokens; what lacks if it cannot."""

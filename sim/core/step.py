@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sim.core.request import Request
 
 
@@ -59,6 +61,10 @@ class StepPlan(NamedTuple):
     num_free_blocks: int
     """Running, waiting and free blocks after the call."""
     limit: Limit
+    swapped_out: Sequence[tuple[Request, int]] = ()
+    """Those of the preempted whose KV is copied to host memory before this step runs, each with its blocks."""
+    swapped_in: Sequence[tuple[Request, int]] = ()
+    """Requests whose KV is copied back before this step runs, each with its blocks."""
 
 
 @dataclass(frozen=True, slots=True)

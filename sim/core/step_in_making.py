@@ -33,6 +33,8 @@ class StepInMaking:
     drafts: dict[Request, int] = field(default_factory=dict)
     admitted: list[tuple[Request, int]] = field(default_factory=list)
     preempted: list[Request] = field(default_factory=list)
+    swapped_out: list[tuple[Request, int]] = field(default_factory=list)
+    swapped_in: list[tuple[Request, int]] = field(default_factory=list)
     prompt_in_flight: bool = False
     """A running request was scheduled that had not caught up in its step before."""
     limit: Limit = Limit.NOTHING
@@ -90,6 +92,8 @@ class StepInMaking:
         at = self.requests.index(request)
         n = self.num_scheduled_tokens.pop(at)
         del self.requests[at], self.num_computed_tokens[at]
+        if self.num_placeholders and at not in self.partial:
+            request.num_output_placeholders -= 1 + self.drafts.get(request, 0)
         self.chunks = [i - (i > at) for i in self.chunks if i != at]
         self.partial = [i - (i > at) for i in self.partial if i != at]
         self.drafts.pop(request, None)
@@ -114,4 +118,6 @@ class StepInMaking:
             num_waiting=num_waiting,
             num_free_blocks=num_free_blocks,
             limit=self.limit,
+            swapped_out=self.swapped_out,
+            swapped_in=self.swapped_in,
         )

@@ -19,7 +19,7 @@ from sim.core.block_hash import BlockHasher, OwnTextHasher
 from sim.core.decode_run import advance, decode_plan, quiet_steps
 from sim.core.make import make_scheduler
 from sim.core.request import Request as CoreRequest
-from sim.core.scheduler import RequestRejected
+from sim.core.servable import RequestRejected
 from sim.engine.leap import plan_leap
 from sim.engine.sampler import sample
 from sim.errors import InputError

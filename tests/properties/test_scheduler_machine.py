@@ -14,7 +14,7 @@ from sim.core.check import Invariants
 from sim.core.config import SchedulerConfig
 from sim.core.make import make_scheduler
 from sim.core.request import Request, Status
-from sim.core.scheduler import RequestRejected
+from sim.core.servable import RequestRejected
 from sim.core.step import StepOutcome
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def configs(draw):
         async_scheduling=draw(st.booleans()),
         num_speculative_tokens=drafts,
         spec_method=draw(st.sampled_from(["ngram", "eagle", "draft_model"])),
+        kv_preemption=draw(st.sampled_from(["recompute", "swap"])),
+        num_host_blocks=draw(st.sampled_from([0, 1, 7, 40, 10_000])),
     )
 
 
@@ -146,6 +148,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert not self.scheduler.num_unfinished
         assert all(request.is_finished for request in self.requests)
         assert self.scheduler.kv_cache_manager.num_free_blocks == self.scheduler.config.usable_blocks
+        assert self.scheduler.swap.num_used_blocks == 0
 
 
 SchedulerMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
