@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.core.config import SchedulerConfig
 from sim.errors import InputError
-from sim.memory import KvCapacity, MemoryPlan, kv_blocks, longest_request, plan_memory
-from sim.specs import KV_DTYPE_BYTES, ParallelSpec
+from sim.host import HostMemory, host_memory
+from sim.kv_choice import BlockCount, KvChoice
+from sim.memory import KvCapacity, longest_request
+from sim.specs import KV_DTYPE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +28,7 @@ AUTO_LENGTH = -1
 """`--max-model-len auto`: the longest that the KV cache can hold, at most the model's own."""
 
 POLICIES = ("fcfs", "priority")
+KV_PREEMPTIONS = ("recompute", "swap")
 PERFORMANCE_MODES = ("balanced", "interactivity", "throughput")
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
 KV_CACHE_DTYPES = ("auto", *KV_DTYPE_BYTES)
@@ -89,7 +92,8 @@ class EngineConfig:
     """Flags of `vllm serve`, under its names; None is unset. Raises InputError for a value that vLLM refuses.
 
     Units: tokens, requests, blocks; `gpu_memory_utilization` and `watermark` are fractions, `kv_cache_memory_bytes` is
-    per GPU. `max_model_len` of -1 is vLLM's `auto`.
+    per GPU. `max_model_len` of -1 is vLLM's `auto`. Not vLLM's: `kv_preemption`, `pcie_bandwidth` (GB/s one way),
+    `pcie_latency` (microseconds), and `swap_space` (GiB per GPU), which vLLM had until 0.18.
     """
 
     dtype: str | None = None
@@ -118,6 +122,10 @@ class EngineConfig:
     spec_model: str | None = None
     spec_tokens: int | None = None
     kv_offloading_size: float | None = None
+    kv_preemption: str | None = None
+    swap_space: float | None = None
+    pcie_bandwidth: float | None = None
+    pcie_latency: float | None = None
     max_num_queued_reqs: int | None = None
     max_num_queued_tokens: int | None = None
     stream_interval: int | None = None
@@ -142,6 +150,8 @@ class EngineConfig:
         self._require(mark is None or 0 <= mark < 1, "watermark", "a fraction in [0, 1)")
         # All of vLLM's attention backends for CUDA take multiples of 16 and nothing else.
         self._require((self.block_size or 16) % 16 == 0, "block_size", "a multiple of 16")
+        for name, lowest, expected in _REAL:
+            self._require(getattr(self, name) is None or lowest <= getattr(self, name) < _HUGE, name, expected)
         for name, allowed in _ONE_OF.items():
             self._require(getattr(self, name) in (None, *allowed), name, f"one of {', '.join(allowed)}")
 
@@ -188,7 +198,7 @@ class EngineConfig:
         said = _over(self, measured)
         length = _model_length(said, model)
         tokens, seqs = _budgets(self, said, gpu, length)
-        kv = _Blocks(self, measured, said, gpu, model).choose(tokens, seqs)
+        kv = BlockCount(self, measured, said, gpu, model).choose(tokens, seqs)
         if kv.num_blocks < 2:
             expected = f"one of which more fit into the KV cache: there are {kv.num_blocks} such blocks"
             raise InputError(field="block_size", value=kv.block_size, expected=expected)
@@ -197,7 +207,8 @@ class EngineConfig:
         if length > longest:
             expected = f"at most {longest}, which is what the {kv.num_blocks} KV blocks can hold for one request"
             raise InputError(field="max_model_len", value=length, expected=expected)
-        return Settled(_scheduler(said, length, tokens, seqs, kv), kv)
+        host = host_memory(said, kv.block_size, gpu, model)
+        return Settled(_scheduler(said, length, tokens, seqs, kv, host), kv, host)
 
     def _refuse_not_built(self) -> None:
         for name, (only, why) in NOT_BUILT.items():
@@ -227,19 +238,16 @@ _ONE_OF = {
     "kv_cache_dtype": KV_CACHE_DTYPES,
     "scheduling_policy": POLICIES,
     "performance_mode": PERFORMANCE_MODES,
+    "kv_preemption": KV_PREEMPTIONS,
 }
 
-
-@dataclass(frozen=True, slots=True)
-class KvChoice:
-    """The KV cache that was chosen, and why it has this size."""
-
-    num_blocks: int
-    block_size: int
-    origin: str
-    """What said so: a flag, the profile's server, or the estimate."""
-    memory: MemoryPlan | None = None
-    """The estimate, where it was needed."""
+_HUGE = 1e9
+_REAL = (
+    ("swap_space", 0.0, "a number of GiB, 0 or more"),
+    ("pcie_bandwidth", 1e-9, "GB/s, more than 0"),
+    ("pcie_latency", 0.0, "microseconds, 0 or more"),
+)
+"""Flags that are not vLLM's: name, least value, what is expected."""
 
 
 class Settled(NamedTuple):
@@ -247,6 +255,7 @@ class Settled(NamedTuple):
 
     scheduler: SchedulerConfig
     kv: KvChoice
+    host: HostMemory
 
     @property
     def capacity(self) -> KvCapacity:
@@ -323,64 +332,9 @@ def _default_budgets(said: EngineConfig, gpu: GpuSpec | None) -> tuple[int, int]
     return tokens * factor, seqs * factor
 
 
-_RESIZES_KV = ("gpu_memory_utilization", "kv_cache_memory_bytes", "kv_cache_dtype", "dtype", "tensor_parallel_size")
-"""Flags that make a measured number of blocks worthless."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Blocks:
-    """Chooses the number of KV blocks: stated, else measured with the profile, else from memory."""
-
-    explicit: EngineConfig
-    measured: EngineConfig
-    said: EngineConfig
-    gpu: GpuSpec | None
-    model: ModelSpec | None
-
-    def choose(self, tokens: int, seqs: int) -> KvChoice:
-        block_size = self.said.block_size or 16
-        if self.explicit.num_gpu_blocks_override is not None:
-            return KvChoice(self.explicit.num_gpu_blocks_override, block_size, "--num-gpu-blocks-override")
-        if self.measured.num_gpu_blocks_override is not None and not self._resized():
-            # The same memory in blocks of another size.
-            held = self.measured.num_gpu_blocks_override * (self.measured.block_size or 16)
-            return KvChoice(held // block_size, block_size, "measured with the profile")
-        return self._from_memory(block_size, tokens, seqs)
-
-    def _resized(self) -> bool:
-        """A flag that was given is not as measured. A share of memory that the profile does not state is unknown."""
-        for name in _RESIZES_KV:
-            before = getattr(self.measured, name)
-            if name == "kv_cache_dtype":
-                before = before or self.said.dtype
-            elif name != "gpu_memory_utilization":
-                before = before or VLLM_DEFAULTS.get(name)
-            if getattr(self.explicit, name) not in (None, "auto", before):
-                return True
-        return False
-
-    def _from_memory(self, block_size: int, tokens: int, seqs: int) -> KvChoice:
-        if self.model is None:
-            raise InputError(field="num_gpu_blocks_override", expected="a number, as no model is named to size it by")
-        parallel = ParallelSpec(self.said.tensor_parallel_size or 1)
-        bytes_per_token = self.model.kv_bytes_per_token(self.said.kv_cache_dtype or "auto", parallel)
-        if self.said.kv_cache_memory_bytes is not None:
-            blocks = kv_blocks(self.said.kv_cache_memory_bytes, bytes_per_token, block_size)
-            return KvChoice(blocks, block_size, "--kv-cache-memory-bytes")
-        if self.gpu is None:
-            raise InputError(field="num_gpu_blocks_override", expected="a number, as no GPU is named to size it by")
-        memory = plan_memory(
-            self.gpu,
-            self.model,
-            parallel,
-            gpu_memory_utilization=self.said.gpu_memory_utilization or 0.0,
-            max_num_batched_tokens=tokens,
-            max_num_seqs=seqs,
-        )
-        return KvChoice(kv_blocks(memory.kv_bytes, bytes_per_token, block_size), block_size, "estimated", memory)
-
-
-def _scheduler(said: EngineConfig, length: int, tokens: int, seqs: int, kv: KvChoice) -> SchedulerConfig:
+def _scheduler(
+    said: EngineConfig, length: int, tokens: int, seqs: int, kv: KvChoice, host: HostMemory
+) -> SchedulerConfig:
     return SchedulerConfig(
         max_num_batched_tokens=tokens,
         max_num_seqs=seqs,
@@ -397,4 +351,6 @@ def _scheduler(said: EngineConfig, length: int, tokens: int, seqs: int, kv: KvCh
         max_num_active_seqs=said.max_num_active_seqs,
         max_num_scheduled_tokens=said.max_num_scheduled_tokens,
         async_scheduling=bool(said.async_scheduling),
+        kv_preemption=host.preemption,
+        num_host_blocks=host.num_blocks,
     )

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from sim import __version__
 from sim.config import VLLM_DEFAULTS, EngineConfig
 from sim.engine.cluster import serve
+from sim.engine.link import Link
 from sim.engine.pricing import Pricing
+from sim.host import HostLink
 from sim.latency.profile import DEFAULT_PROFILE, Profile
 from sim.report.log import RunLog
 from sim.report.summary import SummaryOptions, summarize
@@ -76,6 +78,7 @@ def simulate(
     check: bool = False,
     leap: bool = True,
     on_progress: Callable[[float, int], None] | None = None,
+    link: HostLink | None = None,
     meta: Mapping[str, object] | None = None,
 ) -> Result:
     """Replay `requests` (in order of arrival) against one simulated server and return what happened.
@@ -85,7 +88,8 @@ def simulate(
     outside: what to do with a step that the profile was not fitted for: warn and extrapolate, raise, or clip.
     check: verify the core's invariants at every step (slow). leap: take many steps at once where nobody joins or
         leaves; the result is the same, bit for bit. on_progress: called with the simulated seconds and the requests
-        done, whenever one is. meta: what to note of the run's origin (seed, trace, request_rate, ...).
+        done, whenever one is. link: to host memory, for settled numbers; None is that of the flags, or of the profile's
+        GPU. meta: what to note of the run's origin (seed, trace, request_rate, ...).
 
     Ctrl-C ends the run early: the result holds what has happened, and says `partial`. Raises InputError for settings
     that vLLM refuses and for requests that can get nowhere; warns with ExtrapolationWarning.
@@ -94,14 +98,16 @@ def simulate(
     scheduler_config = settle(config, profile)
     for line in unpriced(config, profile) if isinstance(config, EngineConfig) else ():
         warnings.warn(line, ExtrapolationWarning, stacklevel=2)
+    link = link or settle_link(config, profile)
     log = RunLog(profile.client.response_s)
     pricing = Pricing(profile, outside)
+    pcie = Link(link)
     finished = serve(
-        requests, scheduler_config, pricing, log, max_in_flight, check=check, leap=leap, on_progress=on_progress
+        requests, scheduler_config, pricing, log, pcie, max_in_flight, check=check, leap=leap, on_progress=on_progress
     )
     if pricing.first_outside is not None:
         warnings.warn(f"{pricing.first_outside}; such steps are extrapolated", ExtrapolationWarning, stacklevel=2)
-    facts = _facts(profile, scheduler_config, max_in_flight, finished)
+    facts = _facts(profile, scheduler_config, max_in_flight, finished) | _host(scheduler_config, pcie)
     if config is None or isinstance(config, EngineConfig):
         facts["server"] = server(config or EngineConfig(), profile)
     return Result(log.frames(facts | dict(meta or {})))
@@ -122,12 +128,34 @@ def _facts(profile: Profile, config: SchedulerConfig, max_in_flight: int | None,
     }
 
 
+def _host(config: SchedulerConfig, link: Link) -> dict[str, object]:
+    """Of the host's memory, where KV goes there."""
+    if config.kv_preemption == "recompute":
+        return {}
+    return {
+        "host": {
+            "mode": config.kv_preemption,
+            "num_blocks": config.num_host_blocks,
+            "block_bytes": link.spec.block_bytes,
+            "bytes_per_s": link.spec.bytes_per_s,
+            "both_bytes_per_s": link.spec.both_bytes_per_s,
+            "latency_s": link.spec.latency_s,
+            "link_busy_s": link.busy_s,
+        }
+    }
+
+
 def settle(config: EngineConfig | SchedulerConfig | None, profile: Profile) -> SchedulerConfig:
     """The scheduler's numbers for flags on top of a profile's server. Raises InputError where vLLM refuses."""
     config = config or EngineConfig()
-    if not isinstance(config, EngineConfig):
-        return config
-    return _settle(config, profile).scheduler
+    return _settle(config, profile).scheduler if isinstance(config, EngineConfig) else config
+
+
+def settle_link(config: EngineConfig | SchedulerConfig | None, profile: Profile) -> HostLink:
+    """The link to host memory: as the flags say, else that of the profile's GPU and KV."""
+    settled = _settle(config, profile).host.link if isinstance(config, EngineConfig) else None
+    block_size = config.block_size if config else None
+    return settled or HostLink.of_gpu(profile.known_gpu(), (block_size or 16) * profile.kv_bytes_per_token)
 
 
 def _settle(config: EngineConfig, profile: Profile) -> Settled:

@@ -56,6 +56,8 @@ class GpuSpec:
     bandwidth_bytes_per_s: float
     dense_bf16_flop_per_s: float
     capability: tuple[int, int]
+    pcie_generation: int
+    """Of its 16 lanes to the host."""
     source: str = ""
 
 

@@ -16,6 +16,7 @@ from sim.config import (
     AUTO_LENGTH,
     DTYPES,
     KV_CACHE_DTYPES,
+    KV_PREEMPTIONS,
     NO_EFFECT,
     NOT_BUILT,
     PERFORMANCE_MODES,
@@ -24,6 +25,7 @@ from sim.config import (
     EngineConfig,
 )
 from sim.errors import InputError
+from sim.host import SWAP_SPACE_GIB, SWAP_SPACE_GONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -119,12 +121,29 @@ GROUPS: Mapping[str, tuple[Flag, ...]] = {
     ),
 }
 
+OURS: Mapping[str, tuple[Flag, ...]] = {
+    "Preemption": (
+        Flag(
+            "kv_preemption",
+            click.Choice(KV_PREEMPTIONS),
+            "What becomes of a preempted request's KV: computed again, as in V1 (default), or swapped to host memory,"
+            " as in V0: a counterfactual.",
+        ),
+        Flag(
+            "swap_space", float, f"GiB of host memory per GPU, with --kv-preemption swap. Default: {SWAP_SPACE_GIB:g}."
+        ),
+        Flag("pcie_bandwidth", float, "GB/s to or from host memory. Default: by GPU, else 50."),
+        Flag("pcie_latency", float, "Microseconds from a copy's launch to its first byte. Default: 10."),
+    ),
+}
+"""Flags that no vLLM of today has."""
+
 _SWAP = "V1 preempts by recompute only"
 _MULTI_STEP = "multi-step scheduling ended with V0; --async-scheduling overlaps the host's work instead"
 _PARTIAL = "V1 never read it; use --long-prefill-token-threshold to keep long prompts from filling a step"
 
 REMOVED: Mapping[str, str] = {
-    "swap_space": f"gone since vLLM 0.18: {_SWAP}",
+    "swap_space": SWAP_SPACE_GONE,
     "preemption_mode": f"gone since vLLM 0.11: {_SWAP}",
     "max_num_partial_prefills": f"gone since July 2026 (vLLM pull request 49244): {_PARTIAL}",
     "max_long_partial_prefills": f"gone since July 2026 (vLLM pull request 49244): {_PARTIAL}",
@@ -150,6 +169,18 @@ class GroupedOption(click.Option):
         self.group = group
 
 
+class SwapSpace(GroupedOption):
+    """Removed from vLLM, with or without a value; back where `--kv-preemption swap` is."""
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Refuse it before anybody looks at what was said otherwise."""
+        if "swap_space" in opts and opts.get("kv_preemption") != "swap":
+            raise InputError(f"--swap-space: {REMOVED['swap_space']}")
+        return super().handle_parse_result(ctx, opts, args)
+
+
 class EngineCommand(click.Command):
     """A command whose help has a section for each group of `GroupedOption`s, after its other options."""
 
@@ -173,10 +204,12 @@ def engine_options(function: Decorated) -> Decorated:
     `engine_config`. A flag that vLLM no longer has fails with what replaced it.
     """
     for name in REMOVED:
-        function = _removed(name)(function)
-    for group, flags in reversed(list(GROUPS.items())):
+        if name != "swap_space":
+            function = _removed(name)(function)
+    sections = {f"vLLM: {group}": flags for group, flags in GROUPS.items()} | dict(OURS)
+    for section, flags in reversed(list(sections.items())):
         for flag in reversed(flags):
-            function = _option(group, flag)(function)
+            function = _option(section, flag)(function)
     return function
 
 
@@ -192,7 +225,9 @@ def _option(group: str, flag: Flag) -> Callable[[Decorated], Decorated]:
     if flag.kind in (whole_number, length):
         kind["metavar"] = "INTEGER"
     names = (flag.name, spelled, *flag.aliases)
-    return click.option(*names, default=None, help=_help(flag), cls=GroupedOption, group=f"vLLM: {group}", **kind)
+    if flag.name == "swap_space":
+        kind |= {"cls": SwapSpace, "is_flag": False, "flag_value": "", "is_eager": True}
+    return click.option(*names, default=None, help=_help(flag), group=group, **{"cls": GroupedOption, **kind})
 
 
 def _help(flag: Flag) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from sim.core.config import SchedulerConfig
     from sim.experiment import Result
+    from sim.host import HostLink
     from sim.latency.profile import Profile
     from workloads import Trace
 
@@ -106,7 +107,7 @@ def _option(group: str, *names: str, **settings: Any) -> Callable[[Decorated], D
 @click.pass_context
 def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its help is above
     # Heavy libraries are loaded only when there is something to run.
-    from sim.experiment import settle, unpriced
+    from sim.experiment import settle, settle_link, unpriced
     from sim.latency.profile import Profile
     from sim.report.summary import SummaryOptions
 
@@ -124,7 +125,7 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
     second = SecondCtrlC(lambda: _say("interrupted: the results are still written; Ctrl-C again drops them"))
     place = result_directory(kwargs["out"], supersedes=RESULT_FILES) if kwargs["out"] else nullcontext(None)
     with handling_ctrl_c(second), place as folder:
-        result = _run(trace, config, profile, kwargs)
+        result = _run(trace, config, settle_link(flags, profile), profile, kwargs)
         if result.frames.meta["partial"]:
             second.first_came = True
             _say("interrupted: what has finished is kept, marked partial; Ctrl-C again drops it")
@@ -140,7 +141,7 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
         ctx.exit(EXIT_INTERRUPTED)
 
 
-def _run(trace: Trace, config: SchedulerConfig, profile: Profile, kwargs: Mapping[str, Any]) -> Result:
+def _run(trace: Trace, config: SchedulerConfig, link: HostLink, profile: Profile, kwargs: Mapping[str, Any]) -> Result:
     """The run, with its bar, and what there is to say of it."""
     from sim.experiment import simulate
 
@@ -154,6 +155,7 @@ def _run(trace: Trace, config: SchedulerConfig, profile: Profile, kwargs: Mappin
             check=kwargs["check"],
             leap=kwargs["leap"],
             on_progress=on_progress,
+            link=link,
         )
     for line in remarks(trace, config):
         _say(f"note: {line}")

@@ -72,4 +72,5 @@ def decode_plan(scheduler: Scheduler, num_free_blocks: int) -> StepPlan:
         num_waiting=num_waiting,
         num_free_blocks=num_free_blocks,
         limit=Limit.SEQS if num_waiting else Limit.NOTHING,
+        num_host_blocks=scheduler.swap.num_used_blocks,
     )

@@ -73,7 +73,8 @@ class Scheduler:
         else:
             self._schedule_waiting(step)
         self._after_schedule(step)
-        return step.plan(len(self.running), self.num_held, self.kv_cache_manager.num_free_blocks)
+        num_free = self.kv_cache_manager.num_free_blocks
+        return step.plan(len(self.running), self.num_held, num_free, self.swap.num_used_blocks)
 
     def commit(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
         """Take in what the model sampled; returns the requests that finished, in the plan's order."""

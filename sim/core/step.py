@@ -65,6 +65,8 @@ class StepPlan(NamedTuple):
     """Those of the preempted whose KV is copied to host memory before this step runs, each with its blocks."""
     swapped_in: Sequence[tuple[Request, int]] = ()
     """Requests whose KV is copied back before this step runs, each with its blocks."""
+    num_host_blocks: int = 0
+    """Blocks of host memory in use after the call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class StepInMaking:
         self.input_budget += n + self.num_draft_slots
         request.num_computed_tokens -= n
 
-    def plan(self, num_running: int, num_waiting: int, num_free_blocks: int) -> StepPlan:
+    def plan(self, num_running: int, num_waiting: int, num_free_blocks: int, num_host_blocks: int) -> StepPlan:
         """The decision."""
         drafts = self.drafts
         return StepPlan(
@@ -120,4 +120,5 @@ class StepInMaking:
             limit=self.limit,
             swapped_out=self.swapped_out,
             swapped_in=self.swapped_in,
+            num_host_blocks=num_host_blocks,
         )

@@ -21,6 +21,7 @@ from sim.core.make import make_scheduler
 from sim.core.request import Request as CoreRequest
 from sim.core.servable import RequestRejected
 from sim.engine.leap import plan_leap
+from sim.engine.link import Way
 from sim.engine.sampler import sample
 from sim.errors import InputError
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from sim.core.step import StepPlan
     from sim.engine.clock import Clock
     from sim.engine.leap import Leap
+    from sim.engine.link import Link
     from sim.engine.pricing import Pricing
     from sim.report.log import RunLog
     from workloads import Request
@@ -51,6 +53,8 @@ class _Flight(NamedTuple):
     end_s: float
     host_s: float
     extrapolated: bool
+    copy_s: float = 0.0
+    """Of its time, what copies take before the device can compute."""
 
 
 class NoProgress(InputError):
@@ -66,6 +70,7 @@ class Replica:
         config: SchedulerConfig,
         pricing: Pricing,
         log: RunLog,
+        link: Link,
         on_answer: Callable[[Request], None],
         *,
         leap: bool,
@@ -76,6 +81,7 @@ class Replica:
         self._env = env
         self._pricing = pricing
         self._log = log
+        self._link = link
         self._on_answer = on_answer
         self._live: dict[CoreRequest, Request] = {}
         self._work: simpy.Event | None = None
@@ -152,9 +158,21 @@ class Replica:
         time, extrapolated = self._pricing.price(plan)
         self._host_free_s = now_s + time.host_s
         start_s = max(self._host_free_s, self._device_free_s)
-        self._device_free_s = start_s + time.device_s
-        self._in_flight.append(_Flight(plan, start_s, self._device_free_s, time.host_s, extrapolated))
+        copied_s = self._swap(plan, start_s) if plan.swapped_out or plan.swapped_in else start_s
+        self._device_free_s = copied_s + time.device_s
+        self._in_flight.append(
+            _Flight(plan, start_s, self._device_free_s, time.host_s, extrapolated, copied_s - start_s)
+        )
         return True
+
+    def _swap(self, plan: StepPlan, start_s: float) -> float:
+        """Copy what the step swaps, one batch each way; when it is done and the device can compute."""
+        batches = [
+            self._link.copy(way, sum(blocks for _, blocks in swapped), start_s)
+            for way, swapped in ((Way.OUT, plan.swapped_out), (Way.IN, plan.swapped_in))
+            if swapped
+        ]
+        return max(self._link.end_of(batch) for batch in batches)
 
     def _plan_leap(self) -> Leap | None:
         """Many rounds at once, if the next ones are sure to be quiet."""
@@ -196,19 +214,29 @@ class Replica:
         plan = decode_plan(scheduler, free[-1])
         if self._in_flight:
             first = self._in_flight.popleft()
-            self._log.step(first.plan, first.start_s, first.end_s, first.host_s, extrapolated=first.extrapolated)
+            self._write_down(first)
             landed.pop()
             self._in_flight.append(_Flight(plan, *spans[-1], leap.host_s, False))
-        self._log.decode_steps(plan.num_running, plan.num_waiting, plan.limit, leap.host_s, landed)
+        self._log.decode_steps(plan, leap.host_s, landed)
         self._barren_steps = self._barren_tokens = 0
 
     def _land(self, flight: _Flight) -> None:
         """A step has run: write it down, commit it, answer whoever is done."""
-        plan, end_s = flight.plan, flight.end_s
-        self._log.step(plan, flight.start_s, end_s, flight.host_s, extrapolated=flight.extrapolated)
+        plan = flight.plan
+        self._write_down(flight)
         for request in self.scheduler.commit(plan, sample(plan)):
             self._log.finished(request)
             self._answer(self._live.pop(request))
+
+    def _write_down(self, flight: _Flight) -> None:
+        self._log.step(
+            flight.plan,
+            flight.start_s,
+            flight.end_s,
+            flight.host_s,
+            flight.copy_s,
+            extrapolated=flight.extrapolated,
+        )
 
     def _answer(self, request: Request) -> None:
         """The client reads the answer's end a little later."""
@@ -218,7 +246,7 @@ class Replica:
     def _check_progress(self, plan: StepPlan) -> None:
         """Name who is stuck instead of going round for ever."""
         if not plan.requests and not plan.preempted and not self._in_flight:
-            head = self.scheduler.waiting.peek()
+            head = next(iter([*self.scheduler.swap.requests, *self.scheduler.waiting]))
             raise NoProgress(
                 f"request {head.request_id} can never be scheduled: {head.num_tokens} tokens,"
                 f" {plan.num_free_blocks} free KV blocks, nothing runs, held back by {plan.limit.value}"
@@ -232,7 +260,7 @@ class Replica:
             self._check_livelock(plan)
 
     def _check_livelock(self, plan: StepPlan) -> None:
-        live = [*self.scheduler.running, *self.scheduler.waiting]
+        live = [*self.scheduler.running, *self.scheduler.swap.requests, *self.scheduler.waiting]
         enough = _LIVELOCK_FACTOR * sum(request.num_tokens for request in live)
         if self._barren_tokens > enough or self._barren_steps > enough:
             names = ", ".join(request.request_id for request in [*plan.preempted, *plan.requests][:4])

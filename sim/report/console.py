@@ -103,6 +103,8 @@ def _sim_lines(sim: Mapping[str, object]) -> Iterator[str]:
     yield _plain("Rejected requests:", sim["rejected"])
     yield from _split_lines(sim["ttft_split_ms"])
     yield from _load_lines(sim["load"])
+    if "host" in sim:
+        yield from _host_lines(sim["host"])
     yield "=" * _WIDTH
 
 
@@ -124,6 +126,18 @@ def _load_lines(load: object) -> Iterator[str]:
     if load["ordering_only"]:
         yield "At its capacity: queueing times here are good for"
         yield "ordering settings, not as numbers."
+
+
+def _host_lines(host: object) -> Iterator[str]:
+    assert isinstance(host, dict)
+    yield _title("Preemption by swap: V0's, no vLLM of today")
+    yield _plain("Swapped out:", host["swaps"])
+    yield _plain("Recomputed, as host memory was full:", host["recomputed_instead"])
+    yield _fixed("Copied to host memory (GB):", host["bytes_out"] / 1e9)
+    yield _fixed("Copied back (GB):", host["bytes_in"] / 1e9)
+    yield _percent("Peak use of host memory (%):", host["peak_usage"])
+    yield _percent("Steps waited for copies (% of time):", host["copy_share"])
+    yield _percent("PCIe link busy (% of time):", host["link_busy_share"])
 
 
 def _title(text: str, fill: str = "-", *, spaced: bool = False) -> str:

@@ -42,18 +42,22 @@ class Frames:
 
     requests: one row per request in order of arrival. Columns: request_id, priority, arrival_s, send_s, queued_s,
         scheduled_s, first_token_s, finish_s (seconds of simulated time, NaN where it has not happened), prompt_tokens,
-        output_tokens (so far), cached_tokens (hit at the first admission), preemptions, recomputed_tokens,
+        output_tokens (so far), cached_tokens (hit at the first admission), preemptions, swaps (those of them that
+        kept the KV in host memory), recomputed_tokens,
         status ("finished", "rejected" or "unfinished"), error.
     itls: the token gaps of each of these requests.
     steps: one row per engine step. Columns: start_s, end_s, host_s, num_tokens, num_seqs, prefill_tokens, decodes,
         sampled, running, waiting, free_blocks, admitted, preempted, hit_tokens; of all prompt chunks chunk_pairs (their
         query-key pairs), of the largest, where there is one, chunk_tokens, chunk_context (computed before) and
         chunk_row (of `requests`); extrapolated (bool), limit (what ended admission, a value of core's Limit).
+        Where KV goes to host memory: swapped (requests that left for it), blocks_out, blocks_in, host_blocks (in use)
+        and copy_s (what copies add to the step, a part of end_s - start_s); else all 0.
     meta: what made the run, JSON values only. The reports read, each optional: elpase_version, vllm_semantics,
         profile, seed, trace, model, label (str); flags, workload, server, config (dict); num_gpu_blocks (int, with the
         null block); max_concurrency (cap in flight, None = open loop); request_rate (requests/s, None for a trace's
         own times); burstiness; ramp_up_strategy, ramp_up_start_rps, ramp_up_end_rps (vLLM bench's flags); response_s
-        (from a step's end until the client sees its tokens); partial (the run was cut short).
+        (from a step's end until the client sees its tokens); partial (the run was cut short); host (dict, where KV goes
+        to host memory: mode, num_blocks, block_bytes, link_busy_s).
     """
 
     requests: pd.DataFrame

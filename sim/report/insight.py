@@ -40,7 +40,41 @@ def insight(frames: Frames) -> dict[str, object]:
         **_steps(frames),
         "ttft_split_ms": _ttft_split_ms(frames),
         "load": load(frames),
+        **_host(frames),
     }
+
+
+def _host(frames: Frames) -> dict[str, object]:
+    """KV in host memory: what went there and back, and what it took. Nothing where nothing ever does."""
+    host = frames.meta.get("host")
+    if not isinstance(host, dict):
+        return {}
+    steps, block_bytes, num_blocks = frames.steps, host["block_bytes"], host["num_blocks"]
+    span_s = _span_s(steps)
+    copy_s = float(steps["copy_s"].sum())
+    peak_blocks = int(steps["host_blocks"].max()) if len(steps) else 0
+    swaps = int(steps["swapped"].sum())
+    return {
+        "host": {
+            "mode": host["mode"],
+            "counterfactual": host["mode"] == "swap",
+            "num_blocks": num_blocks,
+            "peak_blocks": peak_blocks,
+            "peak_usage": _share(peak_blocks, num_blocks),
+            "swaps": swaps,
+            "recomputed_instead": int(steps["preempted"].sum()) - swaps,
+            "bytes_out": int(steps["blocks_out"].sum()) * block_bytes,
+            "bytes_in": int(steps["blocks_in"].sum()) * block_bytes,
+            "copy_s": copy_s,
+            "copy_share": _share(copy_s, span_s),
+            "link_busy_share": _share(host["link_busy_s"], span_s),
+        }
+    }
+
+
+def _span_s(steps: pd.DataFrame) -> float:
+    """From the first step's start to the last one's end."""
+    return float(steps["end_s"].max() - steps["start_s"].min()) if len(steps) else 0.0
 
 
 def _requests(table: pd.DataFrame) -> dict[str, object]:
@@ -129,7 +163,7 @@ def load(frames: Frames) -> dict[str, Any]:
     queue = at_client + at_server
     held_s = float(step_s[queue > 0].sum())
     mean_queue = float((queue * step_s).sum()) / held_s if held_s > 0 else 0.0
-    span_s = float(steps["end_s"].max() - steps["start_s"].min()) if len(steps) else 0.0
+    span_s = _span_s(steps)
     busy = min(1.0, _share(float(step_s.sum()), span_s))
     utilization = min(busy, 1.0 - 1.0 / mean_queue) if mean_queue > 1.0 else 0.0
     return {

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _NAN = float("nan")
 _TIMES = ("arrival_s", "send_s", "queued_s", "scheduled_s", "first_token_s", "finish_s")
-_COUNTS = ("priority", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "recomputed_tokens")
-_STEP_FLOATS = ("start_s", "end_s", "host_s", "chunk_pairs")
+_COUNTS = ("priority", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "swaps", "recomputed_tokens")
+_STEP_FLOATS = ("start_s", "end_s", "host_s", "copy_s", "chunk_pairs")
 _STEP_COUNTS = (
     "num_tokens",
     "num_seqs",
@@ -45,6 +45,10 @@ _STEP_COUNTS = (
     "chunk_row",
     "chunk_tokens",
     "chunk_context",
+    "swapped",
+    "blocks_out",
+    "blocks_in",
+    "host_blocks",
 )
 _STEP = struct.Struct(f"={len(_STEP_FLOATS)}d{len(_STEP_COUNTS)}q?B")
 _STEP_DTYPE = np.dtype(
@@ -131,12 +135,16 @@ class RunLog:
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    def step(self, plan: StepPlan, start_s: float, end_s: float, host_s: float, *, extrapolated: bool) -> None:
+    def step(
+        self, plan: StepPlan, start_s: float, end_s: float, host_s: float, copy_s: float = 0.0, *, extrapolated: bool
+    ) -> None:
         """A step has run. Call it before the plan is committed."""
         step = len(self._ends)
-        self._append_step(plan, start_s, end_s, host_s, extrapolated)
+        self._append_step(plan, (start_s, end_s, host_s, copy_s), extrapolated)
         for request, hit in plan.admitted:
             self._admitted(request, hit, start_s)
+        for request, _ in plan.swapped_in:
+            self._idle[request] = None
         for request in plan.preempted:
             self._idle.pop(request, None)
             self._close(request, step - 1)
@@ -149,27 +157,23 @@ class RunLog:
         """Everybody who runs got a token in the last step: while that goes on there are only steps to write down."""
         return not self._idle and len(self._open) == num_running
 
-    def decode_steps(
-        self, num_seqs: int, num_waiting: int, limit: Limit, host_s: float, steps: Iterable[tuple[float, float, int]]
-    ) -> None:
-        """Several quiet steps of the same sequences have run, each given by its start, end and free blocks."""
-        code = _LIMITS[limit]
+    def decode_steps(self, last: StepPlan, host_s: float, steps: Iterable[tuple[float, float, int]]) -> None:
+        """Several quiet steps like `last` have run, each given by its start, end and free blocks."""
+        num_seqs, num_waiting, code = last.num_running, last.num_waiting, _LIMITS[last.limit]
         for start_s, end_s, free in steps:
             self._steps += _STEP.pack(
-                start_s, end_s, host_s, 0.0, num_seqs, num_seqs, 0, num_seqs, num_seqs, num_seqs, num_waiting, free,
-                0, 0, 0, 0, 0, 0, False, code,
+                start_s, end_s, host_s, 0.0, 0.0, num_seqs, num_seqs, 0, num_seqs, num_seqs, num_seqs, num_waiting, free,
+                0, 0, 0, 0, 0, 0, 0, 0, 0, last.num_host_blocks, False, code,
             )  # fmt: skip
             self._ends.append(end_s)
             self.num_tokens += num_seqs
 
-    def _append_step(self, plan: StepPlan, start_s: float, end_s: float, host_s: float, extrapolated: bool) -> None:
+    def _append_step(self, plan: StepPlan, times_s: tuple[float, float, float, float], extrapolated: bool) -> None:
         num_tokens, num_seqs, num_chunks = plan.total_num_scheduled_tokens, len(plan.requests), len(plan.chunks)
         sampled = num_seqs - len(plan.partial)
         pairs, *largest = self._chunks(plan)
         self._steps += _STEP.pack(
-            start_s,
-            end_s,
-            host_s,
+            *times_s,
             pairs,
             num_tokens,
             num_seqs,
@@ -183,10 +187,14 @@ class RunLog:
             len(plan.preempted),
             sum([hit for _, hit in plan.admitted]),
             *largest,
+            len(plan.swapped_out),
+            sum([blocks for _, blocks in plan.swapped_out]),
+            sum([blocks for _, blocks in plan.swapped_in]),
+            plan.num_host_blocks,
             extrapolated,
             _LIMITS[plan.limit],
         )
-        self._ends.append(end_s)
+        self._ends.append(times_s[1])
         self.num_tokens += sampled
 
     def _chunks(self, plan: StepPlan) -> tuple[float, int, int, int]:
@@ -235,6 +243,7 @@ class RunLog:
         self._idle.pop(request, None)
         self._counts["output_tokens"][row] = request.num_output_tokens
         self._counts["preemptions"][row] = request.num_preemptions
+        self._counts["swaps"][row] = request.num_swaps
         self._counts["recomputed_tokens"][row] = request.num_recomputed_tokens
         runs = self._closed.pop(request, array("q"))
         ends = self._ends

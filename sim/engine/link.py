@@ -1,0 +1,90 @@
+"""The PCIe link between a GPU and its host's memory, on which KV blocks are copied.
+
+Two ways, out to the host and in to the GPU. On each, copies are served one after another in the order in which they
+were handed over (as CUDA streams that wait for each other do); while both ways are busy they share what the link
+carries both ways together. The one idea: a copy is a flow, so the link needs looking at only when one starts to flow
+or ends.
+
+Not a `simpy.Resource`: copies start when steps do, which is known when a step is decided, so that their ends can be
+worked out at once, and nobody waits in a process of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.host import HostLink
+
+
+class Way(enum.Enum):
+    """Where blocks go."""
+
+    OUT = "to the host"
+    IN = "to the GPU"
+
+
+@dataclass(slots=True, eq=False)
+class Copy:
+    """Blocks on their way: how long until they flow, how many bytes are still to flow."""
+
+    wait_s: float
+    left_bytes: float
+    end_s: float | None = None
+    """When it has ended; None before."""
+
+
+class Link:
+    """The copies of one GPU. Hand them over in the order of their starts."""
+
+    def __init__(self, spec: HostLink) -> None:
+        self.spec = spec
+        self.busy_s = 0.0
+        """Seconds in which anything was copied."""
+        self._queues: dict[Way, deque[Copy]] = {way: deque() for way in Way}
+        self._now_s = 0.0
+
+    def copy(self, way: Way, num_blocks: int, start_s: float) -> Copy:
+        """Copy blocks, from `start_s` or when the way is free after that."""
+        self.advance(start_s)
+        self._now_s = max(self._now_s, start_s)
+        copy = Copy(self.spec.latency_s, float(num_blocks * self.spec.block_bytes))
+        self._queues[way].append(copy)
+        return copy
+
+    def end_of(self, copy: Copy) -> float:
+        """When a copy ends. Nothing may be handed over for a time before that."""
+        while copy.end_s is None:
+            self._flow(float("inf"))
+        return copy.end_s
+
+    def advance(self, until_s: float) -> None:
+        """Let time pass."""
+        while self._now_s < until_s and any(self._queues.values()):
+            self._flow(until_s - self._now_s)
+
+    def _flow(self, at_most_s: float) -> None:
+        """Go on to where a copy starts to flow or ends, or `at_most_s` on."""
+        heads = [queue[0] for queue in self._queues.values() if queue]
+        flowing = [copy for copy in heads if not copy.wait_s]
+        rate = self._bytes_per_s(len(flowing))
+        ends_s = {copy: copy.wait_s or copy.left_bytes / rate for copy in heads}
+        passed_s = min(at_most_s, *ends_s.values())
+        self._now_s += passed_s
+        self.busy_s += passed_s
+        for copy in heads:
+            if copy.wait_s:
+                copy.wait_s = 0.0 if ends_s[copy] <= passed_s else copy.wait_s - passed_s
+            else:
+                copy.left_bytes = 0.0 if ends_s[copy] <= passed_s else copy.left_bytes - rate * passed_s
+        for queue in self._queues.values():
+            if queue and not queue[0].wait_s and not queue[0].left_bytes:
+                queue.popleft().end_s = self._now_s
+
+    def _bytes_per_s(self, num_flowing: int) -> float:
+        """What each of one or two flows gets."""
+        spec = self.spec
+        return min(spec.bytes_per_s, spec.both_bytes_per_s / 2) if num_flowing > 1 else spec.bytes_per_s

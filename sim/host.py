@@ -1,0 +1,89 @@
+"""Host memory for KV blocks, and the PCIe link to it: from flags to blocks and bytes per second.
+
+Not for when blocks move (`sim.core`) nor for copies side by side (`sim.engine.link`). The one idea: a KV block is as
+large on the host as on its GPU, and every GPU of a tensor-parallel group has a link and a share of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from sim.errors import InputError
+from sim.specs import ParallelSpec
+
+if TYPE_CHECKING:
+    from sim.config import EngineConfig
+    from sim.core.config import KvPreemption
+    from sim.specs import GpuSpec, ModelSpec
+
+GIB = 1 << 30
+
+SWAP_SPACE_GIB = 4.0
+"""`--swap-space` where it is not given: its default in all vLLM versions that had it."""
+
+SWAP_SPACE_GONE = "gone since vLLM 0.18: V1 preempts by recompute only; --kv-preemption swap brings it back, as V0 was"
+
+PCIE_BYTES_PER_S = {4: (25e9, 41.5e9), 5: (50e9, 83e9)}
+"""PCIe generation -> what 16 lanes carry between pinned host memory and a GPU: one way alone, both ways together.
+
+Generation 5: about 50 GB/s, and 83 GB/s as measured on an H100 for vLLM's announcement of its offloading connector
+("Inside vLLM's new KV offloading connector", January 2026). Generation 4 has half the clock, and half of it here.
+"""
+PCIE_LATENCY_S = 10e-6
+"""From a copy's launch to its first byte: the order of a CUDA memcpy's launch, not measured by us."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostLink:
+    """One GPU's link to host memory, and the bytes that one KV block takes on it."""
+
+    block_bytes: int
+    bytes_per_s: float
+    """One way, while nothing goes the other way."""
+    both_bytes_per_s: float
+    """Both ways together."""
+    latency_s: float = PCIE_LATENCY_S
+
+    @classmethod
+    def of_gpu(cls, gpu: GpuSpec | None, block_bytes: int) -> HostLink:
+        """The catalogue's; 50 GB/s for a GPU that it does not have."""
+        return cls(block_bytes, *PCIE_BYTES_PER_S[5 if gpu is None else gpu.pcie_generation])
+
+    def at(self, bytes_per_s: float) -> HostLink:
+        """A link of the same kind, faster or slower."""
+        both = self.both_bytes_per_s * bytes_per_s / self.bytes_per_s
+        return HostLink(self.block_bytes, bytes_per_s, both, self.latency_s)
+
+
+class HostMemory(NamedTuple):
+    """What preempted (or all) KV has beyond the GPU."""
+
+    preemption: KvPreemption
+    num_blocks: int
+    link: HostLink | None
+    """None where nothing is ever copied."""
+
+
+def host_memory(said: EngineConfig, block_size: int, gpu: GpuSpec | None, model: ModelSpec | None) -> HostMemory:
+    """What `--kv-preemption` and its flags ask for. Raises InputError for flags that contradict each other."""
+    preemption: KvPreemption = "swap" if said.kv_preemption == "swap" else "recompute"
+    if said.swap_space is not None and preemption != "swap":
+        raise InputError(f"--swap-space: {SWAP_SPACE_GONE}")
+    if preemption == "recompute":
+        return HostMemory("recompute", 0, None)
+    if model is None:
+        raise InputError(field="kv_preemption", value=preemption, expected="a model that tells how large a KV block is")
+    parallel = ParallelSpec(said.tensor_parallel_size or 1)
+    block_bytes = block_size * model.kv_bytes_per_token(said.kv_cache_dtype or "auto", parallel)
+    size_gib = SWAP_SPACE_GIB if said.swap_space is None else said.swap_space
+    return HostMemory(preemption, int(size_gib * GIB // block_bytes), _link(said, gpu, block_bytes))
+
+
+def _link(said: EngineConfig, gpu: GpuSpec | None, block_bytes: int) -> HostLink:
+    link = HostLink.of_gpu(gpu, block_bytes)
+    if said.pcie_bandwidth is not None:
+        link = link.at(said.pcie_bandwidth * 1e9)
+    if said.pcie_latency is None:
+        return link
+    return HostLink(block_bytes, link.bytes_per_s, link.both_bytes_per_s, said.pcie_latency * 1e-6)
