@@ -51,6 +51,8 @@ def runs(draw):
         enable_prefix_caching=draw(st.booleans()),
         scheduler_reserve_full_isl=draw(st.booleans()),
         async_scheduling=draw(st.booleans()),
+        kv_preemption=draw(st.sampled_from(["recompute", "swap"])),
+        num_host_blocks=draw(st.sampled_from([0, 40, 10_000])),
     )
     host_s = draw(st.sampled_from([0.0, 0.001, 0.03]))
     profile = dataclasses.replace(PROFILE, law=dataclasses.replace(PROFILE.law, host_step_s=host_s))

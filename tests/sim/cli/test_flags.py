@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from sim.cli.flags import GROUPS, REMOVED, EngineCommand, engine_config, engine_options
+from sim.cli.flags import GROUPS, OURS, REMOVED, EngineCommand, engine_config, engine_options
 from sim.config import EngineConfig
 from sim.errors import InputError
 
@@ -30,7 +30,7 @@ def test_no_flag_says_nothing() -> None:
 
 
 def test_each_field_has_its_flag() -> None:
-    named = [flag.name for flags in GROUPS.values() for flag in flags]
+    named = [flag.name for flags in (*GROUPS.values(), *OURS.values()) for flag in flags]
     assert sorted(named) == sorted(field.name for field in fields(EngineConfig))
 
 
@@ -93,6 +93,21 @@ def test_removed_flags_say_since_when_and_what_instead(name: str, value: list[st
     assert str(error.value) == f"{flag}: {REMOVED[name]}"
 
 
+@pytest.mark.parametrize(
+    "args",
+    [["--swap-space", "8", "--kv-preemption", "swap"], ["--kv_preemption=swap", "--swap_space=8"]],
+)
+def test_swap_space_is_back_where_swapping_is(args: list[str]) -> None:
+    assert parse(*args) == EngineConfig(kv_preemption="swap", swap_space=8.0)
+
+
+def test_and_only_there() -> None:
+    with pytest.raises(InputError, match=r"^--swap-space: gone since vLLM 0\.18"):
+        parse("--kv-preemption", "recompute", "--swap-space", "8")
+    with pytest.raises(click.BadParameter, match="'' is not a valid float"):
+        parse("--kv-preemption", "swap", "--swap-space")
+
+
 def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(click.exceptions.Exit):
         verb.main(["--help"], standalone_mode=False)
@@ -101,4 +116,4 @@ def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
     assert shown.index("--out") < shown.index("vLLM: Scheduler:") < shown.index("vLLM: KV cache:")
     assert "Share of the GPU that vLLM takes. Default: 0.92." in shown
     assert "Longest prompt plus output. Default: the model's own." in shown
-    assert "swap-space" not in shown
+    assert "num-scheduler-steps" not in shown

@@ -11,6 +11,7 @@ from sim.core.config import SchedulerConfig
 from sim.engine.replica import NoProgress
 from sim.errors import InputError
 from sim.experiment import ExtrapolationWarning, simulate
+from sim.host import HostLink
 from workloads import Request
 
 
@@ -100,6 +101,61 @@ def test_a_preempted_requests_gap_is_the_whole_stall(constant_profile):
     assert gaps.max() > 5
     # Everything that was computed before the preemption is computed again.
     assert table["recomputed_tokens"][1] == result.steps["num_tokens"].sum() - 2 * 359
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_copies_of_swaps_come_before_their_steps(constant_profile, asynchronous):
+    """160 tokens are 10 blocks of 1 MB: 20 ms at 500 MB/s, each way, with 1 ms until the first byte."""
+    settings = config(
+        max_num_batched_tokens=512,
+        num_gpu_blocks=21,
+        max_model_len=320,
+        enable_prefix_caching=False,
+        kv_preemption="swap",
+        num_host_blocks=50,
+        async_scheduling=asynchronous,
+    )
+    requests = [Request("a", 0.0, 160, 20), Request("b", 0.0, 160, 20)]
+    link = HostLink(1_000_000, 500e6, 900e6, 0.001)
+    result = simulate(requests, settings, constant_profile(0.1), link=link, check=True)
+    steps, table = result.steps, result.requests
+    assert steps["blocks_out"].tolist() == [0, 10] + [0] * (len(steps) - 2)
+    assert steps["blocks_in"].sum() == 10
+    moved = steps[steps["blocks_out"] + steps["blocks_in"] > 0]
+    assert moved["copy_s"].tolist() == pytest.approx([0.021, 0.021])
+    assert (moved["end_s"] - moved["start_s"]).tolist() == pytest.approx([0.121, 0.121])
+    assert steps["copy_s"].sum() == pytest.approx(0.042)
+    assert table["swaps"].tolist() == [0, 1]
+    assert table["recomputed_tokens"].tolist() == [0, 0]
+    assert [len(result.itls.row(i)) for i in (0, 1)] == [19, 19]
+    # a's 20 tokens, one of them beside b's first; then b's other 19; async a decides one step late that it is done.
+    assert table["finish_s"][1] == pytest.approx((20 + 19) * 0.1 + 0.042)
+    assert steps["host_blocks"].max() == 10
+    host = result.summary()["sim"]["host"]
+    assert (host["bytes_out"], host["bytes_in"]) == (10_000_000, 10_000_000)
+    assert host["peak_usage"] == 10 / 50
+
+
+@pytest.mark.parametrize("num_host_blocks", [0, 1, 12, 10**9])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_any_size_of_host_memory_serves_everybody(constant_profile, num_host_blocks, asynchronous):
+    rng = np.random.default_rng(5)
+    requests = [Request(str(i), i * 0.05, int(rng.integers(1, 200)), int(rng.integers(1, 90))) for i in range(60)]
+    settings = config(
+        num_gpu_blocks=25,
+        max_model_len=320,
+        kv_preemption="swap",
+        num_host_blocks=num_host_blocks,
+        async_scheduling=asynchronous,
+    )
+    result = simulate(requests, settings, constant_profile(0.05), check=True)
+    assert (result.requests["status"] == "finished").all()
+    host = result.summary()["sim"]["host"]
+    assert result.requests["preemptions"].sum() == host["swaps"] + host["recomputed_instead"] > 0
+    assert host["swaps"] == 0 if num_host_blocks == 0 else host["swaps"] > 0 or num_host_blocks == 1
+    assert (host["recomputed_instead"] > 0) == (num_host_blocks < 100)
+    assert host["bytes_in"] <= host["bytes_out"]  # async, one may end while it is out
+    assert result.steps["host_blocks"].iloc[-1] == 0
 
 
 def test_a_request_that_a_step_passes_over_has_a_longer_gap(constant_profile):
