@@ -178,7 +178,7 @@ def test_result_files_and_keys_are_those_written(tmp_path: Path) -> None:
 
 
 def test_every_key_of_the_sim_block_is_explained(tmp_path: Path) -> None:
-    code, output = run("elpase replay azure-conv --limit 3 --out out --goodput ttft:100", tmp_path)
+    code, output = run("elpase replay azure-conv --limit 3 --out out --goodput ttft:100 --kv-preemption swap", tmp_path)
     assert code == 0, output
     block = json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))["sim"]
     table = TEXT.split("| in the block `sim` |")[1].split("\n\n")[0]
@@ -188,6 +188,7 @@ def test_every_key_of_the_sim_block_is_explained(tmp_path: Path) -> None:
     assert set(block) == {key for keys in explained for key in keys}
     assert explained["ttft_split_ms",] == set(block["ttft_split_ms"])
     assert explained["load",] == set(block["load"])
+    assert explained["host",] == set(block["host"])
     assert explained["workload",] - {"workload"} <= set(block["workload"])
     assert explained["server", "config"] <= set(block["server"])
 

@@ -97,7 +97,7 @@ class Invariants:
             _require(request.num_computed_tokens == 0, f"{request.request_id} waits with computed tokens")
         for request in swapped:
             _require(request.status is Status.SWAPPED, f"{request.request_id} is swapped as {request.status.value}")
-            _require(not request.blocks, f"{request.request_id} is swapped and holds {len(request.blocks)} GPU blocks")
+            _require(not request.num_blocks, f"{request.request_id} is swapped and holds {request.num_blocks} blocks")
 
     def _check_host(self) -> None:
         """Host blocks are conserved, and hold what a swapped request has computed."""

@@ -251,7 +251,7 @@ class Scheduler:
         n = self._num_new_tokens(request, step)
         total = request.num_computed_tokens + n
         if not self.kv_cache_manager.admit(request, [], total, anything_running=bool(self.running)):
-            return Limit.BLOCKS
+            return self.kv_cache_manager.what_lacks(request, [], total)
         step.swapped_in.append((request, self.swap.give_back(request)))
         request.status = Status.RUNNING
         self.running.append(request)

@@ -162,7 +162,8 @@ class RunLog:
         num_seqs, num_waiting, code = last.num_running, last.num_waiting, _LIMITS[last.limit]
         for start_s, end_s, free in steps:
             self._steps += _STEP.pack(
-                start_s, end_s, host_s, 0.0, 0.0, num_seqs, num_seqs, 0, num_seqs, num_seqs, num_seqs, num_waiting, free,
+                start_s, end_s, host_s, 0.0, 0.0,
+                num_seqs, num_seqs, 0, num_seqs, num_seqs, num_seqs, num_waiting, free,
                 0, 0, 0, 0, 0, 0, 0, 0, 0, last.num_host_blocks, False, code,
             )  # fmt: skip
             self._ends.append(end_s)
