@@ -15,7 +15,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from sim.errors import InputError
+from sim.report.curves import StepCurves, spread_ms
 from sim.report.insight import held_at_client, kv_usage
+from sim.report.words import as_ms, as_percent, as_seconds, latency_headline, provenance, run_headline
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +52,7 @@ def plot_timeseries(frames: Frames, path: Path) -> None:
     A short run is drawn step by step; a long one as means over time (line) and peaks (shade) of 500 bins.
     """
     with mpl.rc_context(STYLE):
-        figure = titled_figure(7.5, _run_headline(frames), _provenance(frames))
+        figure = titled_figure(7.5, run_headline(frames), provenance(frames))
         panels = figure.subplots(4, 1, sharex=True)
         end_s = _span_s(frames)
         unit_s, unit = _time_unit(end_s)
@@ -74,7 +76,7 @@ def plot_latency(frames: Frames, path: Path) -> None:
     requests = frames.requests[frames.requests["first_token_s"].notna()]
     ttft_s = (requests["first_token_s"] - requests["send_s"]).to_numpy(dtype=np.float64)
     with mpl.rc_context(STYLE):
-        figure = titled_figure(4.7, _latency_headline(ttft_s, frames), _provenance(frames))
+        figure = titled_figure(4.7, latency_headline(ttft_s, frames), provenance(frames))
         left, right = figure.subplots(1, 2)
         _draw_spread(left, ("TTFT", "Time to first token", "requests"), ttft_s, _BLUE)
         _draw_spread(right, ("ITL", "Inter-token latency", "gaps"), frames.itls.values_s, _PURPLE)
@@ -88,39 +90,22 @@ class _Curves:
     """Draws a value per step as a curve over time: exact for a short run, binned for a long one; 0 while idle."""
 
     def __init__(self, frames: Frames, end_s: float, unit_s: float) -> None:
-        starts_s = frames.steps["start_s"].to_numpy(dtype=np.float64)
-        ends_s = frames.steps["end_s"].to_numpy(dtype=np.float64)
-        idle = np.append(starts_s[1:], np.inf) > ends_s + 1e-9 if len(starts_s) else np.zeros(0, dtype=bool)
-        times_s = np.concatenate((starts_s, ends_s[idle]))
-        self._order = np.argsort(times_s, kind="stable")
-        self._times_s = times_s[self._order]
-        self._pauses = int(idle.sum())
+        self._steps = StepCurves(frames)
         self._end_s, self.unit_s = end_s, unit_s
-        binned = len(starts_s) > _RAW_STEPS
-        self.caption = f" (line: mean, shade: peak of each {_seconds(end_s / _BINS)})" if binned else ""
+        binned = len(frames.steps) > _RAW_STEPS
+        self.caption = f" (line: mean, shade: peak of each {as_seconds(end_s / _BINS)})" if binned else ""
 
     def draw(self, panel: Axes, per_step: NDArray[np.float64] | NDArray[np.int64], color: str, label: str = "") -> None:
-        values = np.concatenate((per_step.astype(np.float64), np.zeros(self._pauses)))[self._order]
+        values = self._steps.values(per_step)
         if len(per_step) <= _RAW_STEPS:
-            x, y = self._times_s / self.unit_s, values
+            x, y = self._steps.times_s / self.unit_s, values
             panel.fill_between(x, y, step="post", color=color, alpha=0.18, linewidth=0)
             panel.plot(x, y, drawstyle="steps-post", color=color, linewidth=1.2, label=label)
             return
         edges_s = np.linspace(0, self._end_s, _BINS + 1)
         x = (edges_s[:-1] + edges_s[1:]) / 2 / self.unit_s
-        panel.fill_between(x, self._peaks(values, edges_s), color=color, alpha=0.3, linewidth=0)
-        panel.plot(x, self._means(values, edges_s), color=color, linewidth=1.3, label=label)
-
-    def _means(self, values: Floats, edges_s: Floats) -> Floats:
-        """Means over time: differences of the curve's integral."""
-        area = np.concatenate(([0.0], np.cumsum(values[:-1] * np.diff(self._times_s))))
-        return np.diff(np.interp(edges_s, self._times_s, area)) / np.diff(edges_s)
-
-    def _peaks(self, values: Floats, edges_s: Floats) -> Floats:
-        """Largest value that begins in each bin or reaches into it."""
-        first = np.searchsorted(self._times_s, edges_s[:-1], side="right") - 1
-        last = np.searchsorted(self._times_s, edges_s[1:], side="left")
-        return np.array([values[max(a, 0) : b].max(initial=0.0) for a, b in zip(first, last, strict=True)])
+        panel.fill_between(x, self._steps.peaks(values, edges_s), color=color, alpha=0.3, linewidth=0)
+        panel.plot(x, self._steps.means(values, edges_s), color=color, linewidth=1.3, label=label)
 
 
 def _draw_running(panel: Axes, curves: _Curves, frames: Frames) -> None:
@@ -162,7 +147,7 @@ def _draw_kv(panel: Axes, curves: _Curves, frames: Frames) -> None:
         panel.vlines(hit / curves.unit_s, 102, 112, color=_RED, linewidth=0.9, alpha=max(0.25, min(1.0, 80 / len(hit))))
         title += f"; red: the {len(hit):,} steps that preempted" if len(hit) > 1 else "; red: the step that preempted"
     elif peak < 50:
-        title += f", never above {_percent(peak)}"
+        title += f", never above {as_percent(peak)}"
     _finish(panel, title, 100 if len(hit) or peak >= 50 else peak)
     panel.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g} %"))
 
@@ -178,7 +163,7 @@ def _draw_throughput(panel: Axes, frames: Frames, end_s: float, unit_s: float) -
     rates = np.where(keep, counts / np.diff(edges_s), 0.0)
     panel.stairs(rates, edges_s / unit_s, fill=True, color=_PURPLE, alpha=0.25)
     panel.stairs(rates, edges_s / unit_s, color=_PURPLE, linewidth=1.2)
-    _finish(panel, f"Output tokens per second, over {_seconds(width_s)} each", rates.max(initial=0))
+    _finish(panel, f"Output tokens per second, over {as_seconds(width_s)} each", rates.max(initial=0))
 
 
 def _finish(panel: Axes, title: str, peak: float, *, whole: bool = False) -> None:
@@ -213,16 +198,10 @@ def _draw_spread(panel: Axes, names: tuple[str, str, str], values_s: Floats, col
     panel.plot(x_ms, height, color=color, linewidth=1.8)
     finish_spread(panel, x_ms, height[-1], unit)
     p50, p99 = (1000 * np.quantile(values_s, (0.5, 0.99))).tolist()
-    _mark(panel, f"p50  {_ms(p50)}", p50, _height(0.5), color)
-    _mark(panel, f"p99  {_ms(p99)}", p99, _height(0.99), color)
-    panel.set_title(f"{short}: half within {_ms(p50)}, 99 % within {_ms(p99)}")
+    _mark(panel, f"p50  {as_ms(p50)}", p50, _height(0.5), color)
+    _mark(panel, f"p99  {as_ms(p99)}", p99, _height(0.99), color)
+    panel.set_title(f"{short}: half within {as_ms(p50)}, 99 % within {as_ms(p99)}")
     panel.set_xlabel(f"{name} of {len(values_s):,} {unit if len(values_s) > 1 else unit[:-1]}")
-
-
-def spread_ms(values_s: Floats) -> tuple[Floats, Floats]:
-    """A spread's curve: times in ms, and how high the share that waited no longer stands on the stretched axis."""
-    height = np.linspace(0, max(2.0, np.log10(len(values_s))), 600)
-    return 1000 * np.quantile(values_s, 1 - 10**-height), height
 
 
 def finish_spread(panel: Axes, x_ms: Floats, top: float, unit: str) -> None:
@@ -261,42 +240,10 @@ def _scale_ms(panel: Axes, x_ms: Floats) -> None:
             LogLocator(subs=(1, 2, 5) if high < 20 * low else (1, 3) if high < 150 * low else (1,))
         )
         panel.xaxis.set_minor_formatter(NullFormatter())
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _ms(v)))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda v, _: as_ms(v)))
 
 
 # -- words and files ---------------------------------------------------------------------------------------------------
-
-
-def _run_headline(frames: Frames) -> str:
-    steps = frames.steps
-    if len(steps) == 0:
-        return "Nothing ran"
-    waiting, held = int(steps["waiting"].max()), int(held_at_client(frames).max())
-    parts = [f"{int(steps['running'].max()):,} running"]
-    if waiting or not held:
-        parts.append(f"{waiting:,} left waiting" if waiting else "nobody left waiting")
-    if held:
-        parts.append(f"{held:,} held back by the client")
-    parts.append(f"KV cache {_percent(100 * kv_usage(frames).max())}")
-    preempted = int(steps["preempted"].sum())
-    counted = f"{preempted:,} preemption{'s' if preempted > 1 else ''}" if preempted else "no preemption"
-    return f"At most {', '.join(parts)}; {counted}"
-
-
-def _latency_headline(ttft_s: Floats, frames: Frames) -> str:
-    if len(ttft_s) == 0:
-        return "Nobody got a token"
-    longest_s = frames.itls.values_s.max(initial=0.0)
-    return f"The longest wait for a first token took {_ms(1000 * ttft_s.max())}, for a next one {_ms(1000 * longest_s)}"
-
-
-def _provenance(frames: Frames) -> str:
-    meta = frames.meta
-    finished = int((frames.requests["status"] == "finished").sum())
-    parts = [f"{meta[key]}" for key in ("trace", "profile") if meta.get(key)]
-    parts.append(f"{finished:,} of {len(frames.requests):,} requests finished")
-    parts.append(f"elpase {meta.get('elpase_version', '')}".strip() + f", vLLM {meta.get('vllm_semantics', '0.32')}")
-    return "  ·  ".join(parts) + ("  ·  cut short" if meta.get("partial") else "")
 
 
 def titled_figure(height_in: float, headline: str, origin: str) -> Figure:
@@ -321,21 +268,6 @@ def _span_s(frames: Frames) -> float:
 
 def _time_unit(end_s: float) -> tuple[float, str]:
     return (1.0, "s") if end_s <= 300 else (60.0, "min") if end_s <= 4 * 3600 else (3600.0, "h")
-
-
-def _ms(value: float) -> str:
-    """Three figures that a person reads: 0.85 ms, 11.8 ms, 140 ms, 1.4 s, 95 s."""
-    if value < 1000:
-        return f"{value:.3g} ms"
-    return f"{value / 1000:.3g} s" if value < 1e6 else f"{value / 1000:,.0f} s"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g} s" if value < 60 else f"{value / 60:.3g} min"
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"
 
 
 def save_figure(figure: Figure, path: Path) -> None:

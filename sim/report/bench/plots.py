@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 
-from sim.report.plots import FAINT, GRID, PALETTE, STYLE, finish_spread, save_figure, spread_ms, titled_figure
+from sim.report.curves import spread_ms
+from sim.report.plots import FAINT, GRID, PALETTE, STYLE, finish_spread, save_figure, titled_figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

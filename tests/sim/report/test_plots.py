@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from sim.errors import InputError
-from sim.report import plots
+from sim.report import plots, words
 
 RUNS = {
     "usual": {"requests": 60},
@@ -60,7 +60,7 @@ def test_every_word_stands_inside_the_picture(toy_run, draw, kind, run):
 
 def test_headlines_say_what_happened(toy_run):
     def headline(run):
-        return plots._run_headline(toy_run(**RUNS[run]))
+        return words.run_headline(toy_run(**RUNS[run]))
 
     steps = toy_run(**RUNS["pressed"]).steps
     assert headline("pressed") == (
@@ -70,7 +70,7 @@ def test_headlines_say_what_happened(toy_run):
     assert "held back by the client" in headline("capped")
     assert headline("one") == "At most 1 running, nobody left waiting, KV cache 0.35 %; no preemption"
     assert headline("none") == "Nothing ran"
-    assert plots._latency_headline(np.zeros(0), toy_run(**RUNS["none"])) == "Nobody got a token"
+    assert words.latency_headline(np.zeros(0), toy_run(**RUNS["none"])) == "Nobody got a token"
 
 
 def test_a_long_runs_bins_keep_the_mean_over_time_and_the_peaks(toy_run):
@@ -78,13 +78,13 @@ def test_a_long_runs_bins_keep_the_mean_over_time_and_the_peaks(toy_run):
     assert len(frames.steps) > plots._RAW_STEPS
     end_s = frames.steps["end_s"].max()
     curves = plots._Curves(frames, end_s, 1.0)
-    values = np.concatenate((frames.steps["running"], np.zeros(curves._pauses)))[curves._order]
+    values = curves._steps.values(frames.steps["running"].to_numpy())
     edges_s = np.linspace(0, end_s, plots._BINS + 1)
-    area = curves._means(values, edges_s).sum() * end_s / plots._BINS
+    area = curves._steps.means(values, edges_s).sum() * end_s / plots._BINS
     exact = (frames.steps["running"] * (frames.steps["end_s"] - frames.steps["start_s"])).sum()
-    assert curves._pauses > 0
+    assert len(values) > len(frames.steps)  # it pauses
     assert area == pytest.approx(exact, rel=1e-6)
-    assert curves._peaks(values, edges_s).max() == frames.steps["running"].max()
+    assert curves._steps.peaks(values, edges_s).max() == frames.steps["running"].max()
 
 
 @pytest.mark.parametrize("kind", DRAW)

@@ -1,0 +1,69 @@
+"""What is said of a run in a line, and numbers as a person reads them.
+
+Not for deciding what to say of a cause. The one idea: pictures and pages say it alike.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.report.insight import held_at_client, kv_usage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from sim.report.frames import Frames
+
+
+def run_headline(frames: Frames) -> str:
+    """How full the server was at most."""
+    steps = frames.steps
+    if len(steps) == 0:
+        return "Nothing ran"
+    waiting, held = int(steps["waiting"].max()), int(held_at_client(frames).max())
+    parts = [f"{int(steps['running'].max()):,} running"]
+    if waiting or not held:
+        parts.append(f"{waiting:,} left waiting" if waiting else "nobody left waiting")
+    if held:
+        parts.append(f"{held:,} held back by the client")
+    parts.append(f"KV cache {as_percent(100 * kv_usage(frames).max())}")
+    preempted = int(steps["preempted"].sum())
+    counted = f"{preempted:,} preemption{'s' if preempted > 1 else ''}" if preempted else "no preemption"
+    return f"At most {', '.join(parts)}; {counted}"
+
+
+def latency_headline(ttft_s: NDArray[np.float64], frames: Frames) -> str:
+    """The longest waits."""
+    if len(ttft_s) == 0:
+        return "Nobody got a token"
+    longest_s = frames.itls.values_s.max(initial=0.0)
+    first, then = as_ms(1000 * ttft_s.max()), as_ms(1000 * longest_s)
+    return f"The longest wait for a first token took {first}, for a next one {then}"
+
+
+def provenance(frames: Frames) -> str:
+    """Workload, profile, how much of it is done, and versions."""
+    meta = frames.meta
+    finished = int((frames.requests["status"] == "finished").sum())
+    parts = [f"{meta[key]}" for key in ("trace", "profile") if meta.get(key)]
+    parts.append(f"{finished:,} of {len(frames.requests):,} requests finished")
+    parts.append(f"elpase {meta.get('elpase_version', '')}".strip() + f", vLLM {meta.get('vllm_semantics', '0.32')}")
+    return "  ·  ".join(parts) + ("  ·  cut short" if meta.get("partial") else "")
+
+
+def as_ms(value: float) -> str:
+    """Three figures that a person reads: 0.85 ms, 11.8 ms, 140 ms, 1.4 s, 95 s."""
+    if value < 1000:
+        return f"{value:.3g} ms"
+    return f"{value / 1000:.3g} s" if value < 1e6 else f"{value / 1000:,.0f} s"
+
+
+def as_seconds(value: float) -> str:
+    """Seconds, from a minute on minutes."""
+    return f"{value:.3g} s" if value < 60 else f"{value / 60:.3g} min"
+
+
+def as_percent(value: float) -> str:
+    """Two figures."""
+    return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"
