@@ -14,9 +14,20 @@ if TYPE_CHECKING:
     from sim.errors import ElpaseError, InputError
     from sim.experiment import ExtrapolationWarning, Result, simulate
     from sim.latency.profile import Profile
+    from sim.sweeps.sweep import Sweep, sweep
 
 __version__ = "0.1.0"
-__all__ = ["ElpaseError", "EngineConfig", "ExtrapolationWarning", "InputError", "Profile", "Result", "simulate"]
+__all__ = [
+    "ElpaseError",
+    "EngineConfig",
+    "ExtrapolationWarning",
+    "InputError",
+    "Profile",
+    "Result",
+    "Sweep",
+    "simulate",
+    "sweep",
+]
 
 _HOME = {
     "ElpaseError": "sim.errors",
@@ -25,7 +36,9 @@ _HOME = {
     "InputError": "sim.errors",
     "Profile": "sim.latency.profile",
     "Result": "sim.experiment",
+    "Sweep": "sim.sweeps.sweep",
     "simulate": "sim.experiment",
+    "sweep": "sim.sweeps.sweep",
 }
 """Public name -> the module that defines it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -68,12 +69,28 @@ def working(title: str) -> Iterator[None]:
         yield
 
 
+class _PaceColumn(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        """How many in a minute of wall time: these are things that take seconds."""
+        return Text(f"{60 * task.completed / task.elapsed:,.0f}/min" if task.elapsed and task.completed else "")
+
+
+class _LeftColumn(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        """The time left, at the pace so far."""
+        if task.total is None or not task.elapsed or not task.completed or task.finished:
+            return Text("")
+        left_s = (task.total - task.completed) * task.elapsed / task.completed
+        return Text(f"about {timedelta(seconds=round(left_s))} left")
+
+
 @contextmanager
 def counting(title: str, unit: str, total: int | None = None) -> Iterator[Callable[[], None]]:
     """Yields what to call whenever one more `unit` is done, of `total` where that is known."""
     of = "" if total is None else f"/{total:,}"
     count = TextColumn(f"{{task.completed:,.0f}}{of} {unit}")
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), count, TimeElapsedColumn())
+    pace = (_PaceColumn(), TimeElapsedColumn(), _LeftColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), count, *pace)
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(title, total=total)

@@ -42,7 +42,7 @@ RESULT_FILES = (
 EXIT_INTERRUPTED = 130
 
 
-def _folder(text: str) -> Path:
+def folder_name(text: str) -> Path:
     """An empty one is a shell variable that is not set, not the current folder."""
     if not text:
         raise click.BadParameter("'' is not the name of a folder.")
@@ -66,7 +66,8 @@ class ReplayCommand(EngineCommand):
         return super().parse_args(ctx, split)
 
 
-def _option(group: str, *names: str, **settings: Any) -> Callable[[Decorated], Decorated]:
+def option(group: str, *names: str, **settings: Any) -> Callable[[Decorated], Decorated]:
+    """A flag, in a section of the help text."""
     return click.option(*names, cls=GroupedOption, group=group, **settings)
 
 
@@ -84,15 +85,15 @@ def _option(group: str, *names: str, **settings: Any) -> Callable[[Decorated], D
     elpase replay random --request-rate 8 --random-input-len 2048 --num-prompts 500
     elpase replay AzureLLMInferenceTrace_conv.csv --rate-scale 1.5""",
 )
-@_option("Results", "--out", type=_folder, metavar="PATH", help="Folder for result.json, tables and pictures.")
-@_option("Results", "--timeline", is_flag=True, help="Also write timeline.json.gz, for ui.perfetto.dev, into --out.")
-@_option("Results", "--percentile-metrics", default="ttft,tpot,itl", show_default=True, help="As in vllm bench serve.")
-@_option("Results", "--metric-percentiles", default="99", show_default=True, help="As in vllm bench serve.")
-@_option("Results", "--goodput", multiple=True, metavar="METRIC:MS", help="Service levels: ttft:200 tpot:20 e2el:9000.")
-@_option(
+@option("Results", "--out", type=folder_name, metavar="PATH", help="Folder for result.json, tables and pictures.")
+@option("Results", "--timeline", is_flag=True, help="Also write timeline.json.gz, for ui.perfetto.dev, into --out.")
+@option("Results", "--percentile-metrics", default="ttft,tpot,itl", show_default=True, help="As in vllm bench serve.")
+@option("Results", "--metric-percentiles", default="99", show_default=True, help="As in vllm bench serve.")
+@option("Results", "--goodput", multiple=True, metavar="METRIC:MS", help="Service levels: ttft:200 tpot:20 e2el:9000.")
+@option(
     "Simulation", "--profile", default=DEFAULT_PROFILE, show_default=True, help="Latency profile: a name or a file."
 )
-@_option(
+@option(
     "Simulation",
     "--outside",
     type=click.Choice(["warn", "raise", "clip"]),
@@ -100,8 +101,8 @@ def _option(group: str, *names: str, **settings: Any) -> Callable[[Decorated], D
     show_default=True,
     help="What to do with steps that the profile was not fitted for.",
 )
-@_option("Simulation", "--check", is_flag=True, help="Verify the scheduler's invariants at every step (slow).")
-@_option("Simulation", "--leap/--no-leap", default=True, help="Take quiet steps many at once; same result.")
+@option("Simulation", "--check", is_flag=True, help="Verify the scheduler's invariants at every step (slow).")
+@option("Simulation", "--leap/--no-leap", default=True, help="Take quiet steps many at once; same result.")
 @workload_options
 @engine_options
 @click.pass_context
@@ -117,18 +118,18 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
     profile = Profile.load(kwargs["profile"])
     flags = engine_config(kwargs)
     for note in flags.notes():
-        _say(f"note: {note}")
+        say(f"note: {note}")
     for line in unpriced(flags, profile):
-        _say(f"warning: {line}")
+        say(f"warning: {line}")
     config = settle(flags, profile)
     trace = open_from(kwargs, config.max_model_len)
-    second = SecondCtrlC(lambda: _say("interrupted: the results are still written; Ctrl-C again drops them"))
+    second = SecondCtrlC(lambda: say("interrupted: the results are still written; Ctrl-C again drops them"))
     place = result_directory(kwargs["out"], supersedes=RESULT_FILES) if kwargs["out"] else nullcontext(None)
     with handling_ctrl_c(second), place as folder:
         result = _run(trace, config, settle_link(flags, profile), profile, kwargs)
         if result.frames.meta["partial"]:
             second.first_came = True
-            _say("interrupted: what has finished is kept, marked partial; Ctrl-C again drops it")
+            say("interrupted: what has finished is kept, marked partial; Ctrl-C again drops it")
         result = result.noting(made_by(kwargs, trace, flags, profile))
         summary = result.summary(options)
         if folder is not None:
@@ -136,7 +137,7 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
     # After the files: a reader of stdout that leaves early (`| head`) must not cost them.
     _show(summary)
     if kwargs["out"]:
-        _say(f"wrote {kwargs['out']}/")
+        say(f"wrote {kwargs['out']}/")
     if second.first_came:
         ctx.exit(EXIT_INTERRUPTED)
 
@@ -158,10 +159,10 @@ def _run(trace: Trace, config: SchedulerConfig, link: HostLink, profile: Profile
             link=link,
         )
     for line in remarks(trace, config):
-        _say(f"note: {line}")
+        say(f"note: {line}")
     refused = result.requests["error"][result.requests["status"] == "rejected"]
     if len(refused):
-        _say(f"note: the server refused {len(refused):,} of {len(result.requests):,} requests: {refused.iloc[0]}")
+        say(f"note: the server refused {len(refused):,} of {len(result.requests):,} requests: {refused.iloc[0]}")
     return result
 
 
@@ -201,8 +202,9 @@ def _warnings_as_lines() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for warning in caught:
-        _say(f"warning: {warning.message}")
+        say(f"warning: {warning.message}")
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """A line of ours, apart from results."""
     click.echo(f"elpase: {text}", err=True)

@@ -55,23 +55,30 @@ class SummaryOptions:
             _number("--metric-percentiles", text, "numbers from 0 to 100", 100.0)
             for text in metric_percentiles.split(",")
         )
-        return cls(metrics, percentiles, dict(_slo(pair) for pair in goodput))
+        return cls(metrics, percentiles, goodput_bounds(goodput))
 
 
-def summarize(frames: Frames, options: SummaryOptions | None = None) -> dict[str, object]:
+def goodput_bounds(pairs: Sequence[str]) -> dict[str, float]:
+    """What `--goodput` says, e.g. ["ttft:200", "tpot:20"] (ms). Raises InputError."""
+    return dict(_slo(pair) for pair in pairs)
+
+
+def summarize(frames: Frames, options: SummaryOptions | None = None, *, detailed: bool = True) -> dict[str, object]:
     """The result of a run: vLLM's keys in vLLM's order (seconds in the lists, ms in `*_ms`), then `sim`.
+
+    detailed: with the lists of `--save-detailed`, one entry per request.
 
     A request counts as successful when it finished; rejected and unfinished ones are failed, as for vLLM's client.
     The clock of `duration` and `start_times` starts with the workload. Nothing in it is NaN or infinite.
     """
     options = options or SummaryOptions()
     client = _client_records(frames)
-    duration_s = _duration_s(frames)
+    span_s = duration_s(frames)
     capped = frames.meta.get("max_concurrency") is not None
     rated = _request_rate(frames) != "inf"
     series = _series_s(client, queued=capped, rated=rated)
     result = _settings(frames, len(client.success))
-    result |= _totals(client, series, duration_s, options)
+    result |= _totals(client, series, span_s, options, detailed=detailed)
     for metric in _METRICS:
         if metric in options.percentile_metrics and metric in series:
             result |= _statistics_ms(metric, series[metric], options.percentiles)
@@ -123,7 +130,7 @@ def _client_records(frames: Frames) -> _Client:
     )
 
 
-def _duration_s(frames: Frames) -> float:
+def duration_s(frames: Frames) -> float:
     """From the workload's start until the last client has its last token, or, cut short, until the last step's end."""
     ends = [frames.requests[column].max() for column in ("send_s", "finish_s")]
     ends.append(frames.steps["end_s"].max())
@@ -180,16 +187,21 @@ def _request_rate(frames: Frames) -> object:
 
 
 def _totals(
-    client: _Client, series: Mapping[str, NDArray[np.float64]], duration_s: float, options: SummaryOptions
+    client: _Client,
+    series: Mapping[str, NDArray[np.float64]],
+    span_s: float,
+    options: SummaryOptions,
+    *,
+    detailed: bool,
 ) -> dict[str, object]:
     completed = int(client.success.sum())
     total_input = int(client.prompt_tokens[client.success].sum())
     total_output = int(client.output_tokens.sum())
-    per_s = _Rate(duration_s)
+    per_s = _Rate(span_s)
     peak_tokens, peak_requests = _peaks_per_second(client)
     slo_ms = options.goodput_slo_ms
     return {
-        "duration": duration_s,
+        "duration": span_s,
         "completed": completed,
         "failed": len(client.success) - completed,
         "total_input_tokens": total_input,
@@ -198,7 +210,7 @@ def _totals(
         "request_goodput": per_s(_good(client, series, slo_ms)) if slo_ms else None,
         "output_throughput": per_s(total_output),
         "total_token_throughput": per_s(total_input + total_output),
-        **_details(client),
+        **(_details(client) if detailed else {}),
         "max_output_tokens_per_s": peak_tokens,
         "max_concurrent_requests": peak_requests,
         "rtfx": 0.0,

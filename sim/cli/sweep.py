@@ -1,0 +1,190 @@
+"""`elpase sweep TRACE --vary NAME=a,b,c`: many replays, one table, and what it says."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sim.cli.flags import engine_config, engine_options
+from sim.cli.progress import counting, working
+from sim.cli.replay import EXIT_INTERRUPTED, ReplayCommand, folder_name, option, say
+from sim.cli.sweep_inputs import axes, read_experiment, require_free, value_of
+from sim.cli.workload_flags import TRACE_HELP, workload_options
+from sim.errors import InputError
+from sim.latency.profile import DEFAULT_PROFILE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from sim.sweeps.backends import Backend
+    from sim.sweeps.settings import Setting
+    from sim.sweeps.study import Study
+    from sim.sweeps.sweep import Sweep
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_SWEEP, _ANSWERS, _WHERE = "Sweep", "Answers", "Where it runs"
+
+
+@click.command(
+    cls=ReplayCommand,
+    context_settings={"max_content_width": 120},
+    short_help="Try many settings on one workload: the table, the front, the best within bounds.",
+    help=f"""Replay a workload under every combination of settings; say which is best, and which knob matters.
+
+    {TRACE_HELP}
+    A knob is any flag of `elpase replay` that stands for the server or the workload, by name, and `trace`.
+
+    \b
+    elpase sweep azure-conv --limit 400 --vary max_num_batched_tokens=512,2048,8192 --slo itl_p99=100 --out budget
+    elpase sweep random --num-prompts 300 --vary request_rate=2,4,8 --vary max_num_seqs=16,64 --replications 5
+    elpase sweep --experiment study.toml --out study""",
+)
+@option(_SWEEP, "--vary", multiple=True, metavar="NAME=A,B,C", help="A knob and its values; several: all combinations.")
+@option(
+    _SWEEP, "--experiment", type=_FILE, is_eager=True, expose_value=False, callback=read_experiment, metavar="FILE",
+    help="A TOML file with flags by name and a table `vary`; the command line stands above it.",
+)  # fmt: skip
+@option(_SWEEP, "--serve-params", type=_FILE, metavar="FILE", help="JSON, as in vllm bench sweep serve.")
+@option(_SWEEP, "--bench-params", type=_FILE, metavar="FILE", help="JSON, as in vllm bench sweep serve.")
+@option(_SWEEP, "--link-vars", default="", metavar="A=B,...", help="As in vllm bench sweep serve.")
+@option(
+    _SWEEP, "--replications", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
+    help="Runs of each setting, on the seeds --seed, --seed + 1, ..., with confidence intervals.",
+)  # fmt: skip
+@option(_SWEEP, "--warmup-s", type=click.FloatRange(min=0), default=0.0, help="Seconds at a run's start not measured.")
+@option(_SWEEP, "--cooldown-s", type=click.FloatRange(min=0), default=0.0, help="Seconds at its end not measured.")
+@option(
+    _ANSWERS, "--slo", multiple=True, metavar="METRIC_STATISTIC=MS",
+    help="Bounds such as ttft_p99=2000 and itl_p99=50: the highest rate within them, for each setting.",
+)  # fmt: skip
+@option(_ANSWERS, "--goodput", multiple=True, metavar="METRIC:MS", help="As in vllm bench serve: ttft:200 tpot:20.")
+@option(
+    _ANSWERS, "--best", default="mean_e2el_ms", show_default=True, metavar="COLUMN",
+    help="What makes a setting the best at a load.",
+)  # fmt: skip
+@option(
+    _WHERE, "--out", type=folder_name, metavar="PATH",
+    help="Folder for tables, picture and each run's result: the same command goes on there.",
+)  # fmt: skip
+@option(_WHERE, "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes. Default: all cores.")
+@option(
+    _WHERE,
+    "--backend",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="This machine, or a cluster.",
+)
+@option(_WHERE, "--ray-address", metavar="HOST:PORT", help="Of an existing Ray cluster; `auto`: this machine's.")
+@option(
+    "Simulation", "--profile", default=DEFAULT_PROFILE, show_default=True, help="Latency profile: a name or a file."
+)
+@option(
+    "Simulation", "--outside", type=click.Choice(["warn", "raise", "clip"]), default="warn", show_default=True,
+    help="What to do with steps that the profile was not fitted for.",
+)  # fmt: skip
+@workload_options
+@engine_options
+@click.pass_context
+def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its help is above
+    from sim.sweeps.answers import objective, parse_slo
+    from sim.sweeps.store import Store
+    from sim.sweeps.sweep import TASKS, run_study
+
+    slo = parse_slo(kwargs["slo"])
+    objective(kwargs["best"])
+    study = _study(ctx, kwargs, free=bool(slo))
+    for note in study.engine.notes():
+        say(f"note: {note}")
+    out: Path | None = kwargs["out"]
+    store = Store(None if out is None else out / TASKS)
+    try:
+        sweep = run_study(study, store, _backend(kwargs), slo, kwargs["best"], _bar)
+    except OSError:
+        say(f"stopped; the results so far are in {out}/, and the same command goes on there")
+        raise
+    _require_something(sweep)
+    click.echo(str(sweep))
+    for note in sweep.notes:
+        say(f"note: {note}")
+    if out is not None:
+        _write(sweep, out)
+    if sweep.partial:
+        kept = f": what is done is in {out}/, the same command goes on there" if out else ""
+        say(f"interrupted{kept}")
+        ctx.exit(EXIT_INTERRUPTED)
+
+
+def _bar(stage: str, total: int) -> AbstractContextManager[Callable[[], None]]:
+    return counting(stage, "runs", total)
+
+
+def _study(ctx: click.Context, kwargs: dict[str, Any], *, free: bool) -> Study:
+    """What is asked. Raises InputError where nothing varies, unless a highest rate is asked for (`free`)."""
+    from sim.report.summary import goodput_bounds
+    from sim.sweeps.settings import combined, grid
+    from sim.sweeps.study import Study, whole_workload
+    from sim.sweeps.task import Measure
+
+    varied = axes(ctx, kwargs["vary"])
+    settings = combined(*_params(ctx, kwargs), grid(varied))
+    if not free and not any(setting.knobs for setting in settings):
+        raise InputError("nothing varies: say --vary NAME=A,B,C, --experiment, --serve-params or --bench-params")
+    require_free(ctx, {name: None for setting in settings for name in setting.knobs})
+    names = whole_workload(kwargs["trace"], {})
+    return Study(
+        workload={name: kwargs[name] for name in names},
+        settings=settings,
+        engine=engine_config(kwargs),
+        profile=kwargs["profile"],
+        replications=kwargs["replications"],
+        measure=Measure(goodput_bounds(kwargs["goodput"]), kwargs["warmup_s"], kwargs["cooldown_s"]),
+        outside=kwargs["outside"],
+    )
+
+
+def _params(ctx: click.Context, kwargs: dict[str, Any]) -> list[Sequence[Setting]]:
+    """The settings of vLLM's parameter files, those that are linked."""
+    from sim.sweeps.settings import combined
+    from sim.sweeps.vllm_files import linked, read_params
+
+    lists = [
+        read_params(kwargs[flag], half, lambda name, value: value_of(ctx, name, value))
+        for flag, half in (("serve_params", "server"), ("bench_params", "client"))
+        if kwargs[flag] is not None
+    ]
+    pairs = [pair for pair in kwargs["link_vars"].split(",") if pair]
+    return [linked(combined(*lists), pairs)] if lists else []
+
+
+def _backend(kwargs: dict[str, Any]) -> Backend:
+    from sim.sweeps.backends import all_cores, local
+    from sim.sweeps.ray_cluster import ray_cluster
+
+    if kwargs["backend"] == "ray":
+        return ray_cluster(kwargs["ray_address"])
+    if kwargs["ray_address"]:
+        raise InputError("--ray-address needs --backend ray")
+    return local(kwargs["jobs"] or all_cores())
+
+
+def _require_something(sweep: Sweep) -> None:
+    """Raise InputError with the first reason where every combination fails: then it is the command that is wrong."""
+    statuses = set(sweep.table["status"])
+    if statuses <= {"skipped", "failed"}:
+        reason = sweep.table["reason"].iloc[0]
+        raise InputError(reason if len(sweep.table) == 1 else f"no combination can run; the first: {reason}")
+
+
+def _write(sweep: Sweep, out: Path) -> None:
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+
+    from sim.sweeps.files import write_sweep
+
+    with working("writing results"):
+        write_sweep(sweep, out)
+    say(f"wrote {out}/")

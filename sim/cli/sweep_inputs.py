@@ -1,0 +1,109 @@
+"""What `elpase sweep` reads: `--vary NAME=a,b,c`, TOML experiment files, and values of vLLM's parameter files.
+
+Not for what knobs mean. The one idea: a knob's value is what its own flag would make of it, wherever it is written, so
+`8k`, `auto` and a refusal are the same in all three places.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sim.cli.flags import REMOVED
+from sim.errors import InputError
+from sim.sweeps.settings import knob, underscored
+from sim.workload import FILE, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+VARY = "vary"
+_PATHS = ("trace", "profile", "serve_params", "bench_params")
+"""Names in an experiment file whose values may be paths, counted from the file's own folder."""
+_FILE_KEY = "elpase.sweep.vary"
+
+
+def read_experiment(ctx: click.Context, _param: click.Parameter, path: Path | None) -> None:
+    """Take what a TOML file says for what the command line does not: flags by name, and a table `vary`."""
+    if path is None:
+        return
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"not TOML: {error}", file=path) from error
+    said = {underscored(name): value for name, value in document.items()}
+    axes = said.pop(VARY, {})
+    if not isinstance(axes, dict) or not all(isinstance(values, list) for values in axes.values()):
+        raise InputError(file=path, field=VARY, value=axes, expected="a table of lists: max_num_seqs = [16, 32]")
+    known = [param.name for param in ctx.command.params if param.name and param.name not in ("experiment", VARY)]
+    for name in said:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else "a flag of elpase sweep, or the table vary"
+            raise InputError(file=path, field=name, expected=hint)
+    ctx.default_map = {name: _beside(path, name, _as_text(value)) for name, value in said.items()}
+    ctx.meta[_FILE_KEY] = {
+        name: [_beside(path, underscored(name), value) for value in values] for name, values in axes.items()
+    }
+
+
+def axes(ctx: click.Context, pairs: Sequence[str]) -> dict[str, list[object]]:
+    """Knob -> values to try: the experiment file's, and on top those of `--vary`. Raises InputError."""
+    said: dict[str, list[object]] = dict(ctx.meta.get(_FILE_KEY, {}))
+    said = {underscored(name): values for name, values in said.items()}
+    for pair in pairs:
+        name, found, values = pair.partition("=")
+        if not found or not values.strip():
+            raise InputError(field="--vary", value=pair, expected="NAME=VALUE,VALUE,... with at least one value")
+        said[underscored(name)] = _listed(pair, values)
+    return {name: [value_of(ctx, name, value) for value in values] for name, values in said.items()}
+
+
+def value_of(ctx: click.Context, name: str, value: object) -> Any:
+    """A knob's value as its flag takes it. Raises InputError for a knob that is not one, UsageError for its value."""
+    if underscored(name) in REMOVED:
+        raise InputError(f"{name}: {REMOVED[underscored(name)]}")
+    known = knob(name)
+    param = next(param for param in ctx.command.params if param.name == known)
+    return param.type_cast_value(ctx, _as_text(value))
+
+
+def require_free(ctx: click.Context, names: Mapping[str, object]) -> None:
+    """Raise InputError for a knob that varies and is also held."""
+    unset = (click.core.ParameterSource.DEFAULT, None)
+    for name in names:
+        if name != "trace" and ctx.get_parameter_source(name) not in unset:
+            raise InputError(field=name, expected="to be varied or held, not both")
+
+
+def _listed(pair: str, values: str) -> list[object]:
+    """Values between commas, or a JSON list for values that have commas of their own."""
+    if values.lstrip().startswith("["):
+        try:
+            listed: list[object] = json.loads(values)
+        except json.JSONDecodeError as error:
+            raise InputError(field="--vary", value=pair, expected=f"a JSON list after the =: {error.msg}") from error
+        return listed
+    return [value.strip() for value in values.split(",")]
+
+
+def _as_text(value: object) -> Any:
+    """A value as it would stand on a command line; lists (flags given several times) item by item."""
+    if isinstance(value, list):
+        return [_as_text(item) for item in value]
+    if isinstance(value, bool):
+        return value
+    return json.dumps(value) if isinstance(value, dict) else str(value)
+
+
+def _beside(file: Path, name: str, value: Any) -> Any:
+    """A path counted from the file's folder, where there is such a file (or, with {seed} in its name, may be)."""
+    if name not in _PATHS or (name == "trace" and kind_of(str(value)) != FILE):
+        return value
+    path = file.parent / str(value)
+    return str(path) if path.exists() or "{seed}" in str(value) else value

@@ -1,0 +1,79 @@
+"""Where tasks run: in processes of this machine, or on a Ray cluster (`ray_cluster`). Results come in any order.
+
+Not for keeping them. The one idea: a task is a value and its result is a text, so it does not matter who runs it; one
+whose process died is given to another, and one that kills each process it gets is told as failed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+
+import joblib
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+from sim.sweeps.task import Task, run, run_in_worker
+
+Backend = Callable[[Sequence[Task]], Iterator[tuple[Task, str]]]
+
+ATTEMPTS = 3
+"""How often a task's process may die before the task is given up."""
+
+DIED = json.dumps({"error": f"its process was killed {ATTEMPTS} times (out of memory?)"})
+
+
+def local(jobs: int) -> Backend:
+    """`jobs` processes of this machine; with one, this very process."""
+
+    def each(tasks: Sequence[Task]) -> Iterator[tuple[Task, str]]:
+        if jobs == 1 or len(tasks) == 1:
+            yield from ((task, run(task)) for task in tasks)
+        else:
+            yield from _in_pool(tasks, jobs)
+
+    return each
+
+
+def all_cores() -> int:
+    """Cores that this process may use."""
+    return int(joblib.cpu_count())
+
+
+def _in_pool(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, str]]:
+    """All at once. A process that dies takes the pool with it, and which task it had cannot be told: all that is left
+    starts again. When that does not help, the next few are run one by one, and after those all at once as before.
+    """
+    left = list(range(len(tasks)))
+    deaths = 0
+    while left:
+        try:
+            for index, text in _pooled(tasks, left, jobs):
+                left.remove(index)
+                yield tasks[index], text
+        except TerminatedWorkerError:
+            deaths += 1
+        if deaths == ATTEMPTS - 1:
+            deaths = 0
+            # Tasks are handed out in order, so whoever it was is among the first; two for each process, to be sure.
+            for index in left[: 2 * jobs]:
+                left.remove(index)
+                yield tasks[index], _alone(tasks[index])
+
+
+def _alone(task: Task) -> str:
+    try:
+        # Two jobs, as joblib runs a single job in this process, which would die with it.
+        [(_, text)] = _pooled([task], [0], jobs=2)
+    except TerminatedWorkerError:
+        return DIED
+    return text
+
+
+def _pooled(tasks: Sequence[Task], indices: Sequence[int], jobs: int) -> Iterator[tuple[int, str]]:
+    # One task per message: they take long enough, and a bar wants to hear of each.
+    pool = joblib.Parallel(n_jobs=jobs, backend="loky", batch_size=1, return_as="generator_unordered")
+    yield from pool([joblib.delayed(_numbered)(index, tasks[index]) for index in indices])
+
+
+def _numbered(index: int, task: Task) -> tuple[int, str]:
+    return index, run_in_worker(task)

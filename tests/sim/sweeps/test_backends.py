@@ -1,0 +1,42 @@
+"""Processes that die, and what becomes of their tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from sim.sweeps.backends import DIED, local
+
+
+class Deadly:
+    """A task that kills each process that unpacks it."""
+
+    key = "deadly"
+
+    def __reduce__(self) -> tuple[object, tuple[int]]:
+        return os._exit, (9,)
+
+
+@pytest.fixture
+def tasks(study):
+    plan = study({"max_num_seqs": [1, 2, 3, 4, 5]})
+    return [task for setting in plan.settings for task in plan.tasks(setting)]
+
+
+def test_in_processes_as_in_this_one(tasks) -> None:
+    here = {task.key: text for task, text in local(1)(tasks)}
+    there = {task.key: text for task, text in local(2)(tasks)}
+    assert here == there
+    assert len(here) == 5
+    assert all("summary" in json.loads(text) for text in here.values())
+
+
+def test_a_task_that_kills_its_process_fails_and_all_others_are_done(tasks) -> None:
+    mixed = [*tasks[:2], Deadly(), *tasks[2:]]
+    done = {task.key: text for task, text in local(2)(mixed)}
+    assert done.pop("deadly") == DIED
+    assert "was killed" in json.loads(DIED)["error"]
+    assert set(done) == {task.key for task in tasks}
+    assert all("summary" in json.loads(text) for text in done.values())
