@@ -24,7 +24,7 @@ from sim.errors import one_line
 from sim.experiment import VLLM_SEMANTICS, settle, simulate
 from sim.report.summary import SummaryOptions, summarize
 from sim.report.window import summarize_window
-from sim.workload import FILE, kind_of, open_from, traffic
+from sim.workload import FILE, kind_of, open_from, remarks, traffic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -111,7 +111,8 @@ def run_in_worker(task: Task) -> str:
 
 def _measured(task: Task) -> dict[str, object]:
     with _noted() as notes:
-        trace = open_from(task.workload, settle(task.engine, task.profile).max_model_len)
+        config = settle(task.engine, task.profile)
+        trace = open_from(task.workload, config.max_model_len)
         result = simulate(
             trace,
             task.engine,
@@ -122,8 +123,7 @@ def _measured(task: Task) -> dict[str, object]:
         )
     if result.frames.meta["partial"]:
         raise KeyboardInterrupt
-    notes += [f"skipped {count:,} rows: {reason}" for reason, count in trace.skipped.items()]
-    return {"summary": _summary(result, task.measure), "notes": notes}
+    return {"summary": _summary(result, task.measure), "notes": [*notes, *remarks(trace, config)]}
 
 
 def _summary(result: Result, measure: Measure) -> dict[str, object]:
