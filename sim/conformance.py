@@ -190,6 +190,7 @@ class _Driver:
         self.recorded = self.recorded[:step]
         self.truncated = True
         self.run()
+        self.scheduler.cohort.settle()
         return {
             "running": [
                 {"id": r.request_id, "computed": r.num_computed_tokens, "known": r.num_tokens, "blocks": r.num_blocks}

@@ -13,7 +13,6 @@ from sim.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from sim.core.request import Request
-    from sim.core.step import StepOutcome, StepPlan
     from sim.core.step_in_making import StepInMaking
 
 _COUNTING = (Status.RUNNING, Status.SWAPPED)
@@ -45,26 +44,6 @@ class AsyncScheduler(Scheduler):
             for request in step.requests:
                 if not request.is_prefill_chunk:
                     request.num_draft_tokens = num_drafts
-
-    def _process_single_tokens(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
-        finished: list[Request] = []
-        running = Status.RUNNING
-        for request, sampled in zip(plan.requests, outcome.num_sampled, strict=True):
-            if not sampled:
-                continue
-            if request.status is running:
-                request.num_output_placeholders = placeholders = request.num_output_placeholders - 1
-                if request.num_computed_tokens - placeholders >= request.hash_at:
-                    self._cache_output(request)
-            elif request.status is Status.SWAPPED:
-                request.num_output_placeholders -= 1
-            elif request.is_finished:
-                continue
-            request.num_tokens = known = request.num_tokens + 1
-            if known >= request.final_num_tokens:
-                self._finish(request)
-                finished.append(request)
-        return finished
 
     def _reject_drafts(self, request: Request, rejected: int) -> None:
         if request.status in _COUNTING:

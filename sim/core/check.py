@@ -35,6 +35,7 @@ class Invariants:
     def plan_made(self, plan: StepPlan) -> None:
         """The plan keeps to its budgets, and to first come, first served."""
         config = self._scheduler.config
+        self._scheduler.cohort.settle()
         total = sum(plan.num_scheduled_tokens)
         _require(total == plan.total_num_scheduled_tokens, f"total {plan.total_num_scheduled_tokens}, sum {total}")
         _require(total <= config.token_budget, f"{total} tokens scheduled, the budget is {config.token_budget}")
@@ -64,6 +65,7 @@ class Invariants:
 
     def settled(self) -> None:
         """Blocks are conserved, references are counted, and nobody is in two places."""
+        self._scheduler.cohort.settle()
         self._check_places()
         self._check_host()
         self._check_blocks()

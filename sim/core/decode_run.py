@@ -1,12 +1,11 @@
 """Leaps: many steps in which every running request gets one token, nobody joins, leaves or lacks a block, at once.
 
-Not another algorithm: `advance(n)` leaves the scheduler exactly as n rounds of `schedule()` and `commit()` would, and
-`quiet_steps` says up to which n that is sure. The one idea: in such steps only counters move.
+Not another algorithm: `Cohort.advance(n)` leaves the scheduler exactly as n rounds of `schedule()` and `commit()`
+would, and `quiet_steps` says up to which n that is sure.
 """
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from sim.core.step import Limit, StepPlan
@@ -14,45 +13,19 @@ from sim.core.step import Limit, StepPlan
 if TYPE_CHECKING:
     from sim.core.scheduler import Scheduler
 
-_WORTH_IT = 3
-"""Fewer steps than this are not worth looking for."""
-
 
 def quiet_steps(scheduler: Scheduler, most: int) -> int:
     """How many rounds from here on only give every running request one token; 0 where that is few or not sure.
 
-    The scheduler must be between rounds (sync), or have one pure decode of all running requests in flight (async).
+    The scheduler must be between rounds (sync), or have one step in flight, with a token for each running request
+    (async).
     """
-    config, running, manager = scheduler.config, scheduler.running, scheduler.kv_cache_manager
+    config, running, cohort = scheduler.config, scheduler.running, scheduler.cohort
     held_back = len(running) >= config.seqs_cap  # whoever waits cannot be admitted before somebody leaves
-    if config.num_speculative_tokens or len(running) > config.token_budget or (scheduler.num_held and not held_back):
+    if len(running) > config.token_budget or (scheduler.num_held and not held_back):
         return 0
-    steps = most
-    for request in running:
-        if not request.quiet_tokens:
-            return 0
-        steps = min(steps, request.final_num_tokens - 1 - request.num_tokens, manager.quiet_steps(request))
-        if steps < _WORTH_IT:
-            return 0
-    needed = sum(
-        max(0, manager.blocks_for(request.num_computed_tokens + steps) - request.num_blocks) for request in running
-    )
-    return steps if needed <= manager.num_free_blocks else 0
-
-
-def advance(scheduler: Scheduler, n: int) -> list[int]:
-    """Do n quiet rounds; returns the free blocks after each of their `schedule()` calls."""
-    manager, size = scheduler.kv_cache_manager, scheduler.config.block_size
-    taken = [0] * n
-    for request in scheduler.running:
-        for step in range(request.num_blocks * size - request.num_computed_tokens, n, size):
-            taken[step] += 1
-    taken[0] -= manager.num_free_blocks
-    for request in scheduler.running:
-        request.num_computed_tokens += n
-        request.num_tokens += n
-        manager.extend_decode(request)
-    return [-blocks for blocks in accumulate(taken)]
+    cohort.gather(running)
+    return cohort.quiet_rounds(most) if len(cohort.members) == len(running) else 0
 
 
 def decode_plan(scheduler: Scheduler, num_free_blocks: int) -> StepPlan:
@@ -61,7 +34,7 @@ def decode_plan(scheduler: Scheduler, num_free_blocks: int) -> StepPlan:
     return StepPlan(
         requests=list(running),
         num_scheduled_tokens=[1] * len(running),
-        num_computed_tokens=[request.num_computed_tokens - 1 for request in running],
+        num_computed_tokens=[context - 1 for context in scheduler.cohort.contexts()],
         chunks=[],
         partial=[],
         num_drafts={},

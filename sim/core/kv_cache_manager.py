@@ -6,8 +6,8 @@ Mirrors vllm/v1/core/kv_cache_manager.py (vLLM 0.32).
                           <-- num_cached_blocks carry a hash: full, and of known tokens -->
 
 Hashing happens when slots are given, before the step has run, so a later request of the same step can already hit. Text
-that nobody else has can only be hit by its own request after a preemption, so what it generates is hashed when its
-blocks are freed; and until it is preempted its blocks need no names, they are only counted.
+that nobody else has can only be hit by its own request after a preemption; until then its blocks need no names and no
+hashes, they are only counted.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ class KVCacheManager:
         self._reserve_full_isl = config.scheduler_reserve_full_isl
         self._num_lookahead_tokens = config.num_lookahead_tokens
         self._drop_last_hit = config.spec_method == "eagle" and config.num_speculative_tokens > 0
-        # With drafts no step is like the one before.
-        self._ever_quiet = config.num_speculative_tokens == 0
 
     @property
     def num_free_blocks(self) -> int:
@@ -106,30 +104,13 @@ class KVCacheManager:
         self._extend(request, num_tokens)
         return True
 
-    def grow(self, request: Request) -> bool:
-        """One more block for a decode that has filled its last one; False, and no change, if more is to do than that.
-
-        What `allocate_slots` does, for the blocks that decodes take.
-        """
-        held = request.num_blocks * self._block_size
-        if not self._is_lazy(request) or request.num_computed_tokens != held or held >= request.final_num_tokens - 1:
-            return False
-        if not self.block_pool.num_free_blocks:
-            return False
-        self._allocate(request, 1)
-        request.quiet_tokens = min(held + self._block_size, request.final_num_tokens - 1)
-        return True
-
-    def quiet_steps(self, request: Request) -> int:
-        """Single tokens in a row that a decode can compute without a hash becoming due; blocks may be needed."""
-        if self._is_lazy(request):
-            return request.final_num_tokens
-        return request.quiet_tokens - request.num_computed_tokens
-
-    def extend_decode(self, request: Request) -> None:
-        """Blocks up to a decode's computed tokens; there must be enough free ones."""
-        self._allocate(request, self.blocks_for(request.num_computed_tokens) - request.num_blocks)
-        self._set_quiet(request)
+    def own(self, request: Request, num_tokens: int) -> None:
+        """Blocks that were taken for a decode's first `num_tokens` tokens are its own."""
+        missing = self.blocks_for(num_tokens) - request.num_blocks
+        if missing > 0:
+            if not request.nameless:
+                request.blocks += self.block_pool.name(missing)
+            request.num_blocks += missing
 
     def name_blocks(self, request: Request) -> None:
         """The request will be back, and look for what it has computed: from here on each of its blocks counts."""
@@ -142,15 +123,12 @@ class KVCacheManager:
 
     def free(self, request: Request) -> None:
         """Give back all blocks, the tail first, so that the head of a shared prefix is kept longest."""
-        if self._is_lazy(request):
-            self.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)
         if request.nameless:
             cached = request.num_cached_blocks
             self.block_pool.give_back(cached, request.num_blocks - cached)
         self.block_pool.free(reversed(request.blocks))
         request.blocks = []
         request.num_blocks = request.num_cached_blocks = 0
-        request.quiet_tokens = 0
 
     def cache_blocks(self, request: Request, num_tokens: int) -> None:
         """Hash the blocks that are full with the first `num_tokens` tokens."""
@@ -161,38 +139,14 @@ class KVCacheManager:
             hashes = request.block_hasher.upto(num_full)
             self.block_pool.cache(request.blocks[first:num_full], hashes[first:num_full])
         request.num_cached_blocks = num_full
-        self._set_quiet(request)
 
     def _with_lookahead(self, num_tokens: int) -> int:
         return min(num_tokens + self._num_lookahead_tokens, self._max_model_len)
 
     def _extend(self, request: Request, num_tokens: int) -> None:
         """Hold blocks for `num_tokens` tokens and lookahead, and hash those that are full of known tokens."""
-        self._allocate(request, self.blocks_for(self._with_lookahead(num_tokens)) - request.num_blocks)
-        self.cache_blocks(request, min(num_tokens, request.num_tokens))
-        self._set_quiet(request)
-
-    def _allocate(self, request: Request, missing: int) -> None:
-        if missing <= 0:
-            return
-        if request.nameless:
+        missing = self.blocks_for(self._with_lookahead(num_tokens)) - request.num_blocks
+        if missing > 0:
             self.block_pool.take(missing)
-        else:
-            request.blocks += self.block_pool.allocate(missing)
-        request.num_blocks += missing
-
-    def _is_lazy(self, request: Request) -> bool:
-        """Whether the blocks that a decode fills need no hash while it runs."""
-        return self._ever_quiet and (request.block_hasher.own_text or not self._enable_caching)
-
-    def _set_quiet(self, request: Request) -> None:
-        """Until when nothing but the context of a decode changes: no block to take or to hash, no end in sight."""
-        if not self._ever_quiet:
-            return
-        quiet = min(request.num_blocks * self._block_size, request.final_num_tokens - 1)
-        if self._is_lazy(request):
-            request.hash_at = request.final_num_tokens + 1  # never
-        else:
-            request.hash_at = (request.num_cached_blocks + 1) * self._block_size
-            quiet = min(quiet, request.hash_at - 1)
-        request.quiet_tokens = quiet
+            self.own(request, self._with_lookahead(num_tokens))
+        self.cache_blocks(request, min(num_tokens, request.num_tokens))

@@ -11,6 +11,6 @@ if TYPE_CHECKING:
     from sim.core.config import SchedulerConfig
 
 
-def make_scheduler(config: SchedulerConfig) -> Scheduler:
+def make_scheduler(config: SchedulerConfig, *, cohorts: bool = True) -> Scheduler:
     """Async or sync, as `config.async_scheduling` says."""
-    return AsyncScheduler(config) if config.async_scheduling else Scheduler(config)
+    return (AsyncScheduler if config.async_scheduling else Scheduler)(config, cohorts=cohorts)

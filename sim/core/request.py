@@ -57,10 +57,6 @@ class Request:
     """Nobody looks for its blocks, so only their number is known: its text is its own, and it was never preempted."""
     blocks: list[Block] = field(default_factory=list)
     """The blocks themselves, unless it is `nameless`."""
-    quiet_tokens: int = 0
-    """Up to this many computed tokens no block has to be allocated or hashed."""
-    hash_at: int = 0
-    """Known computed tokens at which its next block is full and can be hashed."""
     num_preemptions: int = 0
     num_swaps: int = 0
     """Preemptions that kept its KV, in host memory."""
@@ -70,6 +66,8 @@ class Request:
     """Speculative tokens that wait to be verified."""
     num_output_placeholders: int = 0
     """Async: tokens of steps in flight that count as known before they are."""
+    joined: int | None = None
+    """In a cohort: the round as of which it is described here; it goes on from there (see `Cohort.settle`)."""
     is_prefill_chunk: bool = False
     """It did not catch up with its known tokens when last scheduled."""
 

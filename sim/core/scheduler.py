@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.core.cohort import Cohort
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.core.request import Request, Status
 from sim.core.request_queue import RequestQueue, make_queue
@@ -22,11 +23,16 @@ if TYPE_CHECKING:
 
 
 class Scheduler:
-    """Decides step by step. Call `add_request` and `abort` at any time, then `schedule()` and `commit()` in turn."""
+    """Decides step by step. Call `add_request` and `abort` at any time, then `schedule()` and `commit()` in turn.
 
-    def __init__(self, config: SchedulerConfig) -> None:
+    cohorts: see `sim.core.cohort`; without, the same is decided, request by request.
+    """
+
+    def __init__(self, config: SchedulerConfig, *, cohorts: bool = True) -> None:
         self.config = config
         self.kv_cache_manager = KVCacheManager(config)
+        # With drafts no step is like the one before.
+        self.cohort = Cohort(config, self.kv_cache_manager, is_open=cohorts and not config.num_speculative_tokens)
         self.waiting: RequestQueue = make_queue(config.policy)
         self.swap = SwapSpace(config)
         self.running: list[Request] = []
@@ -52,8 +58,6 @@ class Scheduler:
         """Drop a request wherever it is; nothing happens if it has left already."""
         if request.is_finished:
             return
-        if request.status is Status.RUNNING:
-            self.running.remove(request)
         self._drop(request)
         request.status = Status.ABORTED
 
@@ -73,48 +77,41 @@ class Scheduler:
         else:
             self._schedule_waiting(step)
         self._after_schedule(step)
+        if not step.requests:
+            self.cohort.in_flight.pop()
         num_free = self.kv_cache_manager.num_free_blocks
         return step.plan(len(self.running), self.num_held, num_free, self.swap.num_used_blocks)
 
     def commit(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
         """Take in what the model sampled; returns the requests that finished, in the plan's order."""
-        if plan.num_drafts or outcome.num_new_drafts is not None or outcome.stopped:
-            finished = self._process_outputs(plan, outcome)
-        else:
-            finished = self._process_single_tokens(plan, outcome)
-        if finished:
-            self.running = [request for request in self.running if request.status is Status.RUNNING]
-        return finished
-
-    def _process_single_tokens(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
-        """What `_process_outputs` does, where nobody has drafts and nobody stops early."""
-        finished: list[Request] = []
-        for request, sampled in zip(plan.requests, outcome.num_sampled, strict=True):
-            if sampled:
-                request.num_tokens = known = request.num_tokens + 1
-                if known >= request.final_num_tokens and request.status is Status.RUNNING:
-                    self._finish(request)
-                    finished.append(request)
-        return finished
-
-    def _process_outputs(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
-        finished: list[Request] = []
-        for position, request in enumerate(plan.requests):
-            sampled = outcome.num_sampled[position]
-            # Aborted while the step ran: its output has nowhere to go.
-            if sampled and not request.is_finished:
+        if not plan.requests:
+            return []
+        if outcome.stopped:
+            self.cohort.dissolve()  # who stops early was not known ahead
+        settled = self.cohort.commit()
+        finished = [request for request in list(self.cohort.ending) if self._take_output(request, 1, None)]
+        for position in range(settled, len(plan.requests)):
+            request, sampled = plan.requests[position], outcome.num_sampled[position]
+            # Aborted while the step ran: its output has nowhere to go. In the cohort: it has had its output.
+            if sampled and request.joined is None and not request.is_finished:
                 self._reject_drafts(request, plan.num_drafts.get(position, 0) - (sampled - 1))
-                stop_at = outcome.stopped.get(position)
-                kept = min(sampled if stop_at is None else stop_at, request.final_num_tokens - request.num_tokens)
-                self._append_tokens(request, kept)
-                if stop_at == kept or request.num_tokens >= request.final_num_tokens:
-                    self._finish(request)
+                if self._take_output(request, sampled, outcome.stopped.get(position)):
                     finished.append(request)
         if outcome.num_new_drafts is not None:
             for request, drafts in zip(plan.requests, outcome.num_new_drafts, strict=True):
                 # A drafter may propose for prompts in flight too; nobody verifies that.
                 request.num_draft_tokens = 0 if request.is_prefill_chunk else drafts
         return finished
+
+    def _take_output(self, request: Request, sampled: int, stop_at: int | None) -> bool:
+        """A request's tokens are back, one of them perhaps a stop token; whether it is finished."""
+        kept = min(sampled if stop_at is None else stop_at, request.final_num_tokens - request.num_tokens)
+        self._append_tokens(request, kept)
+        if stop_at != kept and request.num_tokens < request.final_num_tokens:
+            return False
+        self._drop(request)
+        request.status = Status.FINISHED
+        return True
 
     def _reject_drafts(self, request: Request, rejected: int) -> None:
         """Rejected drafts were computed in vain; blocks that they filled stay with the request."""
@@ -123,14 +120,11 @@ class Scheduler:
     def _append_tokens(self, request: Request, n: int) -> None:
         request.num_tokens += n
 
-    def _finish(self, request: Request) -> None:
-        """Done, wherever it is: async, a request can get its last token while it waits after a preemption."""
-        self._drop(request)
-        request.status = Status.FINISHED
-
     def _drop(self, request: Request) -> None:
-        """Give back what a request holds, or its place in a queue."""
+        """It leaves, wherever it is: async, a request can get its last token while it waits after a preemption."""
         if request.status is Status.RUNNING:
+            self.cohort.drop(request)
+            self.running.remove(request)
             self.kv_cache_manager.free(request)
         elif request.status is Status.SWAPPED:
             self.swap.give_back(request)
@@ -152,18 +146,17 @@ class Scheduler:
 
     def _schedule_running(self, step: StepInMaking) -> None:
         """Running requests, in order of admission, while budget is left."""
-        running, index = self.running, 0
-        grow = self.kv_cache_manager.grow
-        while True:
-            index = step.add_quiet_decodes(running, index, grow)
-            if index == len(running) or step.budget <= 0:
-                return
+        running = self.running
+        self.cohort.gather(running)
+        self.cohort.schedule(step)
+        index = len(self.cohort)
+        while index < len(running) and step.budget > 0:
             request = running[index]
             n = self._num_new_tokens(request, step)
             if n <= 0:
                 index += 1
                 continue
-            if request.num_computed_tokens + n > request.quiet_tokens and not self._make_room(request, n, step):
+            if not self._make_room(request, n, step):
                 return
             if step.preempted:  # a victim before this request has shifted it
                 index = running.index(request)
@@ -192,6 +185,7 @@ class Scheduler:
     def _make_room(self, request: Request, n: int, step: StepInMaking) -> bool:
         """Slots for n more tokens, preempting others until there are; False when the request itself had to go."""
         while not self.kv_cache_manager.allocate_slots(request, n):
+            self.cohort.dissolve()
             victim = self._choose_victim()
             self.running.remove(victim)
             if victim in step.requests:
@@ -216,8 +210,7 @@ class Scheduler:
         """
         computed = request.num_computed_tokens
         swapped = self.swap.take(request, self.kv_cache_manager.blocks_for(computed))
-        if not swapped:
-            self.kv_cache_manager.name_blocks(request)
+        self.kv_cache_manager.name_blocks(request)
         self.kv_cache_manager.free(request)
         request.num_preemptions += 1
         request.num_draft_tokens = 0

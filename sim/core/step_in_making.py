@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from sim.core.step import Limit, StepPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sim.core.request import Request
 
 
@@ -54,7 +52,6 @@ class StepInMaking:
         request.is_prefill_chunk = computed + n < request.num_tokens + request.num_output_placeholders
         if request.is_prefill_chunk:
             self.partial.append(len(self.requests))
-            request.quiet_tokens = 0
         elif self.num_placeholders:
             request.num_output_placeholders += 1 + self.drafts.get(request, 0)
         self.requests.append(request)
@@ -63,29 +60,14 @@ class StepInMaking:
         self.token_budget -= n
         self.input_budget -= n + self.num_draft_slots
 
-    def add_quiet_decodes(self, running: list[Request], index: int, grow: Callable[[Request], bool]) -> int:
-        """Schedule requests from `index` on that need one token and at most one block; the index of the first other.
-
-        What `add` does, for the rows that make up nearly all of a simulation's work. A request with `quiet_tokens` left
-        has caught up in its last step, so exactly one token is known and not computed.
-        """
-        placeholders, add_computed = self.num_placeholders, self.num_computed_tokens.append
-        end = min(len(running), index + self.token_budget)
-        for at in range(index, end):
-            request = running[at]
-            computed = request.num_computed_tokens
-            if computed >= request.quiet_tokens and not (request.quiet_tokens and grow(request)):
-                end = at
-                break
-            request.num_computed_tokens = computed + 1
-            request.num_output_placeholders += placeholders
-            add_computed(computed)
-        n = end - index
-        self.requests += running[index:end]
+    def add_decodes(self, requests: list[Request], num_computed_tokens: list[int]) -> None:
+        """Schedule one token of each request, none with drafts; what the requests say of themselves stays."""
+        n = len(requests)
+        self.requests += requests
         self.num_scheduled_tokens += [1] * n
+        self.num_computed_tokens += num_computed_tokens
         self.token_budget -= n
         self.input_budget -= n
-        return end
 
     def withdraw(self, request: Request) -> None:
         """Take a request out again, and give its tokens back to the budgets."""

@@ -51,7 +51,9 @@ def serve(
     if check:
         replica.observe = Invariants(replica.scheduler).plan_made
     client = Client(env, requests, replica.submit, pricing.profile.client, log, max_in_flight)
-    return _run(env)
+    finished = _run(env)
+    replica.scheduler.cohort.settle()  # the log says how far everybody has come
+    return finished
 
 
 def _run(env: simpy.Environment) -> bool:

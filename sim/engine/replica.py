@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import simpy
 
 from sim.core.block_hash import BlockHasher, OwnTextHasher
-from sim.core.decode_run import advance, decode_plan, quiet_steps
+from sim.core.decode_run import decode_plan, quiet_steps
 from sim.core.make import make_scheduler
 from sim.core.request import Request as CoreRequest
 from sim.core.servable import RequestRejected
@@ -75,7 +75,7 @@ class Replica:
         *,
         leap: bool,
     ) -> None:
-        self.scheduler = make_scheduler(config)
+        self.scheduler = make_scheduler(config, cohorts=leap)
         self.observe: Callable[[StepPlan], None] | None = None
         """Called with every plan, for checks."""
         self._env = env
@@ -178,14 +178,17 @@ class Replica:
         """Many rounds at once, if the next ones are sure to be quiet."""
         scheduler, running = self.scheduler, self.scheduler.running
         flying = self._in_flight[0] if self._in_flight else None
-        if len(self._in_flight) != self._depth - 1 or not running or not self._log.is_quiet(len(running)):
+        if len(self._in_flight) != self._depth - 1 or not running or not self._longest_leap:
             return None
-        if flying is not None and (flying.plan.chunks or flying.plan.preempted or flying.plan.requests != running):
+        if flying is None:
+            if not self._log.is_quiet(len(running)):
+                return None
+        elif flying.plan.partial or flying.plan.requests != running:
             return None
         steps = quiet_steps(scheduler, self._longest_leap)
         if not steps:
             return None
-        context = sum([request.num_computed_tokens for request in running])
+        context = sum(scheduler.cohort.contexts())
         priced = self._pricing.price_decodes(len(running), context, steps)
         if priced is None:
             return None
@@ -206,7 +209,7 @@ class Replica:
         if not rounds:
             return
         scheduler = self.scheduler
-        free = advance(scheduler, rounds)
+        free = scheduler.cohort.advance(rounds)
         spans = leap.spans[:rounds]
         self._host_free_s = leap.scheduled_s(rounds - 1) + leap.host_s
         self._device_free_s = spans[-1].end_s

@@ -121,9 +121,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         proposed = None
         if drafts and not self.scheduler.config.async_scheduling:
             proposed = [choose(0, drafts) for _ in sampled]
+        self.scheduler.cohort.settle()
         known = [request.num_tokens for request in plan.requests]
         gone = [request.is_finished for request in plan.requests]
         finished = self.scheduler.commit(plan, StepOutcome(sampled, stopped, proposed))
+        self.scheduler.cohort.settle()
         for i, request in enumerate(plan.requests):
             wanted = 0 if gone[i] else min(stopped.get(i, sampled[i]), request.final_num_tokens - known[i])
             assert request.num_tokens - known[i] == wanted

@@ -282,9 +282,9 @@ MUTANTS = {
         "async_spec",
     ),
     "a stale output is dropped": (
-        "async_scheduler",
-        "request.num_tokens = known = request.num_tokens + 1\n",
-        "request.num_tokens = known = request.num_tokens + (request.status is running)\n",
+        "scheduler",
+        "request.joined is None and not request.is_finished:",
+        "request.joined is None and request.status is Status.RUNNING:",
         "async",
     ),
     "blocks are not hashed when their tokens come back": (
@@ -331,7 +331,11 @@ def is_noticed(make_scheduler, files: str) -> bool:
     for family in files.split():
         folder = GOLDEN if (GOLDEN / f"{family}.jsonl.gz").exists() else RECORDED
         for case in read_cases(folder / f"{family}.jsonl.gz"):
-            if compare(case, make_scheduler):
+            try:
+                difference = compare(case, make_scheduler)
+            except AssertionError:  # the core itself has noticed
+                return True
+            if difference:
                 return True
     return False
 
