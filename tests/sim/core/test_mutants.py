@@ -274,7 +274,7 @@ MUTANTS = {
         "request.num_computed_tokens + 1",
         "async_spec",
     ),
-    "drafts have no placeholders": ("step_in_making", "1 + self.drafts.get(request, 0)", "1", "async_spec"),
+    "drafts have no placeholders": ("step_in_making", "+= 1 + self.drafts.get(request, 0)", "+= 1", "async_spec"),
     "a rejection leaves its placeholders": (
         "async_scheduler",
         "request.num_output_placeholders -= rejected",
