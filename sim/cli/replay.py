@@ -177,7 +177,8 @@ def _write(result: Result, summary: Mapping[str, object], folder: Path, *, timel
     # Where matplotlib may keep its list of fonts is no news of this run.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
-    from sim.report.plots import plot_latency, plot_timeseries
+    from sim.report.plots import plot_latency
+    from sim.report.plots_time import plot_timeseries
     from sim.report.summary import write_json
     from sim.report.tables import write_frames
     from sim.report.timeline import write_timeline

@@ -25,14 +25,14 @@ class StepCurves:
         starts_s = frames.steps["start_s"].to_numpy(dtype=np.float64)
         ends_s = frames.steps["end_s"].to_numpy(dtype=np.float64)
         idle = np.append(starts_s[1:], np.inf) > ends_s + 1e-9 if len(starts_s) else np.zeros(0, dtype=bool)
-        times_s = np.concatenate((starts_s, ends_s[idle]))
+        times_s = np.concatenate(([0.0], starts_s, ends_s[idle]))
         self._order = np.argsort(times_s, kind="stable")
         self._pauses = int(idle.sum())
         self.times_s: Floats = times_s[self._order]
 
     def values(self, per_step: NDArray[np.float64] | NDArray[np.int64]) -> Floats:
         """One per entry of `times_s`."""
-        return np.concatenate((per_step.astype(np.float64), np.zeros(self._pauses)))[self._order]
+        return np.concatenate(([0.0], per_step.astype(np.float64), np.zeros(self._pauses)))[self._order]
 
     def means(self, values: Floats, edges_s: Floats) -> Floats:
         """Over time, of each bin: differences of the curve's integral."""
@@ -46,7 +46,21 @@ class StepCurves:
         return np.array([values[max(a, 0) : b].max(initial=0.0) for a, b in zip(first, last, strict=True)])
 
 
-def spread_ms(values_s: Floats) -> tuple[Floats, Floats]:
-    """A spread's curve: times in ms, and the share that waited no longer as a height, one unit for each nine."""
-    height = np.linspace(0, max(2.0, np.log10(len(values_s))), 600)
-    return 1000 * np.quantile(values_s, 1 - 10**-height), height
+ABOVE_THE_REST = 0.6
+"""How far above the last share that can be told stands 100 %, which has no place on an axis of nines."""
+
+
+def spread_top(most_values: int) -> float:
+    """Where 100 % stands on the stretched axis of spreads of so many values."""
+    return max(2.0, float(np.log10(most_values))) + ABOVE_THE_REST
+
+
+def spread_ms(values_s: Floats, top: float | None = None) -> tuple[Floats, Floats]:
+    """A spread's curve: times in ms, and the share that waited no longer as a height, one unit for each nine.
+
+    It ends with the longest wait, at `top`: where 100 % stands, beside spreads of more values.
+    """
+    top = spread_top(len(values_s)) if top is None else top
+    height = np.append(np.linspace(0, top - ABOVE_THE_REST, 600), top)
+    shares = np.append(1 - 10 ** -height[:-1], 1.0)
+    return 1000 * np.quantile(values_s, shares), height

@@ -37,9 +37,9 @@ def latency_headline(ttft_s: NDArray[np.float64], frames: Frames) -> str:
     """The longest waits."""
     if len(ttft_s) == 0:
         return "Nobody got a token"
-    longest_s = frames.itls.values_s.max(initial=0.0)
-    first, then = as_ms(1000 * ttft_s.max()), as_ms(1000 * longest_s)
-    return f"The longest wait for a first token took {first}, for a next one {then}"
+    first = f"The longest wait for a first token took {as_ms(1000 * ttft_s.max())}"
+    gaps_s = frames.itls.values_s
+    return f"{first}, for a next one {as_ms(1000 * gaps_s.max())}" if len(gaps_s) else f"{first}; nobody got a second"
 
 
 def provenance(frames: Frames) -> str:
@@ -60,8 +60,11 @@ def as_ms(value: float) -> str:
 
 
 def as_seconds(value: float) -> str:
-    """Seconds, from a minute on minutes."""
-    return f"{value:.3g} s" if value < 60 else f"{value / 60:.3g} min"
+    """A length of time in the unit that a person reads: 0.41 s, 12 s, 3.33 min, 2 h, 10,417 days."""
+    units = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"))
+    unit_s, name = next((unit for unit in units if value >= unit[0]), (1.0, "s"))
+    count = value / unit_s
+    return f"{count:,.0f} {name}" if count >= 100 else f"{count:.3g} {name}"
 
 
 def as_percent(value: float) -> str:

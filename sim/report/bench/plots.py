@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 
-from sim.report.curves import spread_ms
+from sim.report.curves import spread_ms, spread_top
 from sim.report.plots import FAINT, GRID, PALETTE, STYLE, finish_spread, save_figure, titled_figure
 
 if TYPE_CHECKING:
@@ -59,17 +59,17 @@ def _distributions(told: Comparison, path: Path) -> None:
 
 def _overlay(panel: Axes, told: Comparison, metric: str) -> None:
     name, unit = _NAMES[metric]
-    reach, top = [], 0.0
-    for run, color, width, word in (
-        (told.real, _REAL, 3.2, "real"),
-        (told.simulated, _SIMULATED, 1.6, "simulated"),
-    ):
-        values_s = run.seconds(metric)
+    drawn = (
+        (told.real.seconds(metric), _REAL, 3.2, "real"),
+        (told.simulated.seconds(metric), _SIMULATED, 1.6, "simulated"),
+    )
+    top = spread_top(max(len(values_s) for values_s, *_ in drawn if values_s is not None))
+    reach = []
+    for values_s, color, width, word in drawn:
         assert values_s is not None
-        x_ms, height = spread_ms(values_s)
+        x_ms, height = spread_ms(values_s, top)
         panel.plot(x_ms, height, color=color, linewidth=width, label=word, solid_capstyle="round")
         reach.append(x_ms)
-        top = max(top, height[-1])
     finish_spread(panel, np.concatenate(reach), top, unit)
     panel.set_title(f"{metric.upper()}: {_halves(told, metric)}")
     panel.set_xlabel(name)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 import sim.report.plots
+import sim.report.plots_time
 from sim.cli.main import main
 
 
@@ -46,5 +47,5 @@ def elpase() -> Callable[..., Done]:
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures take longer than all else of a small run."""
-    for name in ("plot_timeseries", "plot_latency"):
-        monkeypatch.setattr(sim.report.plots, name, lambda _frames, _path: None)
+    monkeypatch.setattr(sim.report.plots, "plot_latency", lambda _frames, _path: None)
+    monkeypatch.setattr(sim.report.plots_time, "plot_timeseries", lambda _frames, _path: None)

@@ -140,14 +140,14 @@ def test_the_real_thing(tmp_path) -> None:
 
 WAITS_WHILE_WRITING = """
 import pathlib, sys, time
-import sim.report.plots
+import sim.report.plots_time
 from sim.cli.main import main
 def plot(_frames, path):
     path.touch()
     print("writing", file=sys.stderr, flush=True)
     while not pathlib.Path("go on").exists():
         time.sleep(0.01)
-sim.report.plots.plot_timeseries = plot
+sim.report.plots_time.plot_timeseries = plot
 main(["replay", "random", "--num-prompts", "30", "--out", "out", *sys.argv[1:]])
 """
 """The command, except that one picture is not ready before the test says so."""
