@@ -20,7 +20,7 @@ from sim.cli.progress import counting
 from sim.errors import InputError
 from sim.latency.graphs import Graphs, capture_sizes
 from sim.latency.model import BOUNDS, UNITS
-from sim.latency.profile import ClientTerms
+from sim.latency.profile import ClientTerms, wrong_setting
 from sim.output import result_directory, write_text_atomic
 
 if TYPE_CHECKING:
@@ -65,7 +65,11 @@ def server_flags(_ctx: click.Context, _param: click.Parameter, said: tuple[str, 
             parsed = json.loads(value)
         except json.JSONDecodeError:
             parsed = value
-        server[name.removeprefix("--").replace("-", "_")] = parsed if isinstance(parsed, bool | int | float) else value
+        flag = name.removeprefix("--").replace("-", "_")
+        server[flag] = parsed if isinstance(parsed, bool | int | float) else value
+        expected = wrong_setting(flag, server[flag])
+        if expected is not None:
+            raise click.BadParameter(f"{name}: got {server[flag]!r}, expected {expected}")
     return server
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from calibrate import requests_csv
+from sim.core.config import MAX_BLOCKS
 from sim.errors import InputError
 from sim.latency.fields import Fields
 
@@ -122,7 +123,7 @@ def _settings(meta: Fields) -> dict[str, object]:
     for part in (kwargs, parts.get("cache_config"), parts.get("scheduler_config"), parts.get("model_config")):
         if isinstance(part, dict):
             said |= {name: part[name] for name in _FLAGS if part.get(name) is not None}
-    said["num_gpu_blocks_override"] = meta.object("kv_cache").integer("num_gpu_blocks", least=1)
+    said["num_gpu_blocks_override"] = meta.object("kv_cache").integer("num_gpu_blocks", least=2, most=MAX_BLOCKS)
     return said
 
 

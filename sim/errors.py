@@ -7,7 +7,13 @@ where it stands, what was found and what was expected.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_CLOSE = 0.8
+"""Least share of letters in common, as `SequenceMatcher.ratio` has it: `max-seqs` for `max-num-seqs`."""
 _LONGEST_VALUE = 80
 """Characters of a value that are shown: a whole binary file in the wrong column is still one line."""
 
@@ -54,6 +60,22 @@ class InputError(ElpaseError, ValueError):
         if self.expected is not None:
             told.append(f"expected {self.expected}")
         return one_line(": ".join([*place, ", ".join(told)] if told else place))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The one in `known` that `word` is nearly, as `; did you mean NAME?`; nothing where none is really close."""
+    from difflib import SequenceMatcher
+
+    def closeness(name: str) -> float:
+        return SequenceMatcher(None, _plain(word), _plain(name)).ratio()
+
+    best = max(known, key=closeness, default="")
+    return f"; did you mean {best}?" if best and closeness(best) >= _CLOSE else ""
+
+
+def _plain(name: str) -> str:
+    """Without what all flags have in common: dashes would make strangers alike."""
+    return name.lower().replace("-", "").replace("_", "")
 
 
 def one_line(text: str) -> str:

@@ -6,7 +6,6 @@ that whatever is missing, malformed or not supported is told with that name.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import InputError
+from sim.json_file import read_json_object
 
 Source = Mapping[str, Any] | str | os.PathLike[str]
 
@@ -27,6 +27,9 @@ _LENGTH_FIELDS = (
     "max_sequence_length", "max_seq_length", "seq_len",
 )  # fmt: skip
 _DEFAULT_LENGTH = 2048
+_MOST = 10**9
+"""Of any size of a model: what is above is a mistake."""
+_MOST_ROPE_FACTOR = 10_000
 _PRESCALED_ROPE = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "default", "mrope")
 """Kinds of RoPE scaling whose factor the stated maximum length already contains."""
 
@@ -64,7 +67,7 @@ class HfConfig:
         if not isinstance(source, Mapping):
             path = Path(source)
             self.file = os.fspath(path / "config.json" if path.is_dir() else path)
-            source = _parsed(self.file)
+            source = read_json_object(self.file, "a Hugging Face config.json: one JSON object")
         self._root = source
         nested = next((source[key] for key in _NESTED if isinstance(source.get(key), Mapping)), source)
         self._text: Mapping[str, Any] = next((nested[k] for k in _NESTED if isinstance(nested.get(k), Mapping)), nested)
@@ -75,8 +78,8 @@ class HfConfig:
         value = self._text.get(name)
         return self._root.get(name) if value is None else value
 
-    def integer(self, *names: str, default: int | None = None) -> int:
-        """The first of these fields that is there: a whole number of 1 or more; without any, `default`."""
+    def integer(self, *names: str, default: int | None = None, most: int = _MOST) -> int:
+        """The first of these fields that is there: a whole number from 1 to `most`; without any, `default`."""
         name = next((name for name in names if self.get(name) is not None), names[0])
         value = self.get(name)
         if value is None:
@@ -85,6 +88,8 @@ class HfConfig:
             raise self.error(name, None, "a whole number of 1 or more (the field is missing)")
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise self.error(name, value, "a whole number of 1 or more")
+        if value > most:
+            raise self.error(name, value, f"at most {most}")
         return value
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -112,19 +117,25 @@ class HfConfig:
         stated = [self.integer(name) for name in _LENGTH_FIELDS if self.get(name) is not None]
         length = self.integer("model_max_length", default=min(stated, default=_DEFAULT_LENGTH))
         rope = self.get("rope_scaling") or self.get("rope_parameters")
-        if not isinstance(rope, Mapping):
+        if not rope:
             return length
+        if not isinstance(rope, Mapping):
+            raise self.error("rope_scaling", rope, "an object")
         kind = str(rope.get("rope_type") or rope.get("type") or "default")
         if kind == "longrope":
             return self.integer("original_max_position_embeddings", default=length)
         factor = rope.get("factor") or 1.0
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor <= _MOST_ROPE_FACTOR:
+            raise self.error("rope_scaling.factor", factor, f"a number above 0, at most {_MOST_ROPE_FACTOR}")
         return length if kind in _PRESCALED_ROPE or "gemma3" in self.model_type else int(length * factor)
 
     def quantization(self) -> Quantization | None:
         """How weights are stored, or None for the model's own type."""
         stated = self.get("quantization_config") or self.get("compression_config")
-        if not isinstance(stated, Mapping):
+        if not stated:
             return None
+        if not isinstance(stated, Mapping):
+            raise self.error("quantization_config", stated, "an object")
         method = str(stated.get("quant_method") or "").lower().replace("_", "-")
         bits = _bits_per_weight(method, stated)
         if bits is None:
@@ -154,27 +165,17 @@ class HfConfig:
             raise self.error("sliding_window", self.get("sliding_window"), "null: windows are not supported yet")
 
 
-def _parsed(file: str) -> Mapping[str, Any]:
-    try:
-        parsed = json.loads(Path(file).read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise InputError(f"not JSON: {error.msg}", file=file, line=error.lineno) from error
-    except UnicodeDecodeError as error:
-        raise InputError(file=file, expected="a Hugging Face config.json (UTF-8 text)") from error
-    if not isinstance(parsed, dict):
-        raise InputError(file=file, value=parsed, expected="a Hugging Face config.json: one JSON object")
-    return parsed
-
-
 def _bits_per_weight(method: str, stated: Mapping[str, Any]) -> float | None:
     """Bits of one linear weight with its scales, or None where the method, or its bits, are not known."""
     if method == "bitsandbytes":
         return 4.5 if stated.get("load_in_4bit") else 8.0 if stated.get("load_in_8bit") else None
     if method == "compressed-tensors":
-        groups = [g.get("weights") for g in (stated.get("config_groups") or {}).values() if isinstance(g, Mapping)]
+        said = stated.get("config_groups")
+        kinds = said.values() if isinstance(said, Mapping) else ()
+        groups = [g.get("weights") for g in kinds if isinstance(g, Mapping)]
         stated = next((weights for weights in groups if isinstance(weights, Mapping)), {})
     bits = stated.get("bits") or stated.get("num_bits") or stated.get("w_bit") or _implied_bits(method, stated)
-    if not isinstance(bits, int | float) or isinstance(bits, bool):
+    if not isinstance(bits, int | float) or isinstance(bits, bool) or not 0 < bits <= 32:
         return None
     group = stated.get("group_size")
     # Per group of weights a 16-bit scale and, as AWQ and GPTQ have it, a zero point of the weight's own width.
@@ -183,7 +184,8 @@ def _bits_per_weight(method: str, stated: Mapping[str, Any]) -> float | None:
 
 
 def _implied_bits(method: str, stated: Mapping[str, Any]) -> float | None:
-    algorithm = str((stated.get("quantization") or stated).get("quant_algo") or "").lower()
+    nested = stated.get("quantization")
+    algorithm = str((nested if isinstance(nested, Mapping) else stated).get("quant_algo") or "").lower()
     if method in ("mxfp4", "gpt-oss-mxfp4"):
         return 4.25  # one 8-bit scale per 32 weights
     if method in ("fp8", "fbgemm-fp8") or algorithm.startswith("fp8"):

@@ -27,6 +27,8 @@ _UNGATED = ("gpt2", "opt", "bloom", "falcon", "gpt_neox", "gptj", "gpt_bigcode",
 _TIED_UNLESS_SAID = ("gemma", "gpt2", "opt", "bloom", "falcon", "cohere", "mpt", "gpt_bigcode")
 """Families whose config.json may leave out that input and output embedding are one."""
 
+_MOST_LAYERS = 10_000
+
 _DTYPE_ALIASES = {"half": "float16", "float": "float32"}
 
 
@@ -91,7 +93,7 @@ class ModelSpec:
         hidden = config.integer("hidden_size", "n_embd", "d_model")
         spec = cls(
             name=name or str(config.get("_name_or_path") or config.model_type or "model"),
-            num_layers=config.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+            num_layers=config.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", most=_MOST_LAYERS),
             hidden_size=hidden,
             num_heads=heads,
             num_kv_heads=config.integer("n_head_kv", "num_kv_heads", "num_key_value_heads", default=heads),
@@ -188,9 +190,11 @@ def _shared_width(config: HfConfig) -> int:
 
 
 def _sparse_layers(config: HfConfig, layers: int) -> int:
-    first = int(config.get("first_k_dense_replace") or 0)
+    first = config.integer("first_k_dense_replace") if config.get("first_k_dense_replace") else 0
     step = config.integer("decoder_sparse_step", default=1)
-    dense = set(config.get("mlp_only_layers") or ())
+    dense = config.get("mlp_only_layers") or []
+    if not isinstance(dense, list):
+        raise config.error("mlp_only_layers", dense, "a list of layers")
     return sum((i + 1) % step == 0 and i not in dense for i in range(first, layers))
 
 

@@ -4,16 +4,15 @@ of the field.
 
 from __future__ import annotations
 
-import json
-import math
-from pathlib import Path
+import sys
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from sim.errors import InputError
+from sim.json_file import read_json_object
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 
 class Fields:
@@ -27,17 +26,7 @@ class Fields:
     @classmethod
     def read(cls, file: str | os.PathLike[str]) -> Fields:
         """The object in a JSON file. Raises OSError where it cannot be read."""
-        try:
-            document = json.loads(Path(file).read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
-            raise InputError(f"not JSON: {error.msg}", file=file, line=error.lineno) from error
-        except UnicodeDecodeError as error:
-            raise InputError("not JSON: not text", file=file) from error
-        except RecursionError as error:
-            raise InputError("not JSON that can be read: nested too deep", file=file) from error
-        if not isinstance(document, dict):
-            raise InputError(file=file, value=document, expected="a JSON object")
-        return cls(file, document)
+        return cls(file, read_json_object(file))
 
     def wrong(self, name: str, expected: str) -> InputError:
         """The error that says that a field's value will not do."""
@@ -53,26 +42,37 @@ class Fields:
             raise self.wrong(name, "a text")
         return value
 
-    def integer(self, name: str, *, least: int = 0) -> int:
-        """An integer >= `least`."""
+    def integer(self, name: str, *, least: int = 0, most: int) -> int:
+        """An integer from `least` to `most`."""
         value = self.table.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise self.wrong(name, f"an integer >= {least}")
+        if value > most:
+            raise self.wrong(name, f"at most {most}")
         return value
 
-    def number(self, name: str, least: float = 0.0, most: float = math.inf) -> float:
-        """A finite number from `least` to `most`."""
+    def one_of(self, name: str, known: Collection[str]) -> str:
+        """One of the texts in `known`."""
+        value = self.text(name)
+        if value not in known:
+            raise self.wrong(name, f"one of {', '.join(known)}")
+        return value
+
+    def number(self, name: str, least: float, most: float) -> float:
+        """A number from `least` to `most`, both finite."""
         value = self.table.get(name)
-        if not _is_number(value) or not least <= value <= most or value == math.inf:
+        if not _is_number(value) or not least <= value <= most:
             raise self.wrong(name, f"a finite number from {least:g} to {most:g}")
         return float(value)
 
     def range(self, name: str) -> tuple[float, float]:
-        """A pair [low, high]."""
+        """A pair [low, high], neither negative nor infinite."""
         value = self.table.get(name)
-        if not isinstance(value, list) or len(value) != 2 or not all(map(_is_number, value)) or value[0] > value[1]:
-            raise self.wrong(name, "a pair [low, high] of numbers")
-        return float(value[0]), float(value[1])
+        if isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)):
+            low, high = value
+            if 0 <= low <= high <= sys.float_info.max:
+                return float(low), float(high)
+        raise self.wrong(name, "a pair [low, high] of numbers >= 0")
 
     def object(self, name: str) -> Fields:
         """A nested object."""

@@ -79,7 +79,7 @@ class FusedLaw:
     def __post_init__(self) -> None:
         for name in UNITS:
             value = getattr(self, name)
-            low, high = BOUNDS.get(name, (0.0, _LARGEST))
+            low, high = BOUNDS.get(name, (0.0, LARGEST_S))
             if not low <= value <= high:
                 raise InputError(field=name, value=value, expected=f"a finite number from {low:g} to {high:g}")
 
@@ -131,7 +131,7 @@ class FusedLaw:
         return self.step_s + self.eager_s * eager + rows + fused + attention
 
 
-_LARGEST = 1e6
+LARGEST_S = 1e6
 """Seconds that nothing takes: what is above was not measured."""
 
 BOUNDS = {"sharpness": (1.0, 1e3), "tile_waste": (0.0, 1.0), "batch_slowdown": (0.0, 1.0)}

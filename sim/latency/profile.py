@@ -7,15 +7,15 @@ carries the law's coefficients, where they hold, how well, where each comes from
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sim.errors import InputError
+from sim.config import DTYPES, EngineConfig
+from sim.errors import InputError, did_you_mean
 from sim.latency.fields import Fields
 from sim.latency.graphs import NO_GRAPHS, Graphs
-from sim.latency.model import BOUNDS, UNITS, FusedLaw
+from sim.latency.model import BOUNDS, LARGEST_S, UNITS, FusedLaw
 from sim.specs import ModelSpec, gpu_names, gpu_spec, model_spec
 
 if TYPE_CHECKING:
@@ -32,6 +32,13 @@ SCHEMA_VERSION = 2
 PROFILES = Path(__file__).parent / "profiles"
 
 DEFAULT_PROFILE = "h100-qwen3-14b"
+
+_MOST = 10**9
+"""Of any count in a profile: what is above was not measured."""
+_MOST_BYTES = 10**15
+_MOST_GPUS = 1024
+_MOST_TOKENS = 1 << 20
+"""Of a CUDA graph."""
 
 Range = tuple[float, float]
 
@@ -123,37 +130,40 @@ class Profile:
         shipped = PROFILES / f"{name}.json"
         if str(name) in profile_names():
             return cls._parse(Fields.read(shipped))
-        if not Path(name).exists():
+        if not str(name) or not Path(name).exists():
             expected = f"the path of a profile, or one of {', '.join(profile_names())}"
-            raise InputError(field="profile", value=str(name), expected=expected)
+            close = did_you_mean(str(name), profile_names())
+            raise InputError(field="profile", value=str(name), expected=f"{expected}{close}")
         return cls._parse(Fields.read(name))
 
     @classmethod
     def _parse(cls, top: Fields) -> Profile:
-        version = top.integer("schema_version", least=1)
+        version = top.integer("schema_version", least=1, most=_MOST)
         if version > SCHEMA_VERSION:
             raise top.wrong("schema_version", f"at most {SCHEMA_VERSION}: a newer elpase wrote this profile")
         client = top.object("client")
         domain = top.object("domain")
-        return cls(
+        profile = cls(
             name=top.text("name"),
             model=top.text("model"),
             gpu=top.text("gpu"),
-            tensor_parallel_size=top.integer("tensor_parallel_size", least=1),
-            dtype=top.text("dtype"),
+            tensor_parallel_size=top.integer("tensor_parallel_size", least=1, most=_MOST_GPUS),
+            dtype=top.one_of("dtype", DTYPES[1:]),
             engine=top.text("engine"),
             engine_version=top.text("engine_version"),
             law=_law(top),
             domain=Domain(**{axis.name: domain.range(axis.name) for axis in fields(Domain)}),
             client=_client(client),
             server=_server(top.object("server")),
-            kv_bytes_per_token=top.integer("kv_bytes_per_token", least=1),
-            device_memory_bytes=top.integer("device_memory_bytes", least=1),
+            kv_bytes_per_token=top.integer("kv_bytes_per_token", least=1, most=_MOST),
+            device_memory_bytes=top.integer("device_memory_bytes", least=1, most=_MOST_BYTES),
             residuals=top.object("residuals").table,
             held_out=_optional(top, "held_out"),
             provenance=top.object("provenance").table,
             model_config=_optional(top, "model_config"),
         )
+        _check_model(profile, top)
+        return profile
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the profile as JSON."""
@@ -210,14 +220,16 @@ def _law(top: Fields) -> FusedLaw:
 
 
 def _client(table: Fields) -> ClientTerms:
-    token_s = table.number("request_token_s") if "request_token_s" in table.table else 0.0
-    return ClientTerms(table.number("request_s"), table.number("response_s"), token_s)
+    known = ("request_s", "response_s", "request_token_s")
+    # The last one came with a later elpase.
+    given = {name: table.number(name, 0.0, LARGEST_S) for name in known if name in table.table or name != known[2]}
+    return ClientTerms(**given)
 
 
 def _graphs(table: Fields) -> Graphs:
     sizes, mixed = table.table.get("sizes"), table.table.get("mixed")
-    if not isinstance(sizes, list) or not all(isinstance(size, int) for size in sizes):
-        raise table.wrong("sizes", "a list of batch sizes")
+    if not isinstance(sizes, list) or not all(isinstance(size, int) and size <= _MOST_TOKENS for size in sizes):
+        raise table.wrong("sizes", f"a list of batch sizes, at most {_MOST_TOKENS}")
     if not isinstance(mixed, bool):
         raise table.wrong("mixed", "true or false")
     try:
@@ -234,11 +246,40 @@ def _optional(top: Fields, name: str) -> Mapping[str, Any]:
 def _coefficient(entry: Fields, unit: str, name: str) -> float:
     if entry.text("unit") != unit:
         raise entry.wrong("unit", f"'{unit}'")
-    return entry.number("value", *BOUNDS.get(name, (0.0, math.inf)))
+    return entry.number("value", *BOUNDS.get(name, (0.0, LARGEST_S)))
 
 
 def _server(table: Fields) -> dict[str, object]:
     for name, value in table.table.items():
-        if not isinstance(value, bool | int | float | str):
-            raise table.wrong(name, "a flag's value: a number, a text, true or false")
+        expected = wrong_setting(name, value)
+        if expected is not None:
+            raise table.wrong(name, expected)
     return dict(table.table)
+
+
+def wrong_setting(name: str, value: object) -> str | None:
+    """What was expected instead of a flag of `server`; None where nothing is wrong with it by itself."""
+    known = {flag.name for flag in fields(EngineConfig)}
+    if name not in known:
+        return f"a flag of vllm serve that elpase knows{did_you_mean(name, known)}"
+    if not isinstance(value, bool | int | float | str):
+        return "a flag's value: a number, a text, true or false"
+    most = _MOST_BYTES if name.endswith("_bytes") else _MOST
+    if isinstance(value, int) and value > most:
+        return f"at most {most}"
+    try:
+        EngineConfig(**{name: value})  # type: ignore[arg-type]
+    except InputError as error:
+        return error.expected
+    return None
+
+
+def _check_model(profile: Profile, top: Fields) -> None:
+    """Raise for a model of which nothing tells the sizes."""
+    try:
+        profile.known_model()
+    except InputError as error:
+        if not profile.model_config:
+            raise top.wrong("model", error.expected or "") from None
+        field_name = f"model_config.{error.field}"
+        raise InputError(file=top.file, field=field_name, value=error.value, expected=error.expected) from None

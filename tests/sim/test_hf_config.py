@@ -145,7 +145,7 @@ def test_a_window_that_is_switched_off_is_no_window() -> None:
         (b"", "config.json:1: not JSON: Expecting value"),
         (b'{"hidden_size": 2048,\n"num_hidden', "config.json:2: not JSON: "),
         (b"[1, 2]", "config.json: got [1, 2], expected a Hugging Face config.json: one JSON object"),
-        (b"\xff\xfe\x00", "config.json: expected a Hugging Face config.json (UTF-8 text)"),
+        (b"\xff\xfe\x00", "config.json: not JSON: not text, expected a Hugging Face config.json"),
         (b"{}", "config.json: num_attention_heads: expected a whole number of 1 or more (the field is missing)"),
     ],
 )

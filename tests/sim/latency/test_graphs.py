@@ -77,7 +77,8 @@ def test_piecewise_graphs_pad_chunks_but_are_not_one_graph() -> None:
 
 
 def test_a_profile_keeps_its_graphs(constant_profile, tmp_path) -> None:
-    profile = replace(constant_profile(1e-3), law=LAW)
+    some = (0.0, 1e6)
+    profile = replace(constant_profile(1e-3), law=LAW, domain=Domain(some, some, some, some))
     profile.save(tmp_path / "p.json")
     assert Profile.load(tmp_path / "p.json").law == LAW
 
