@@ -42,7 +42,7 @@ class Fields:
             raise self.wrong(name, "a text")
         return value
 
-    def integer(self, name: str, *, least: int = 0, most: int) -> int:
+    def integer(self, name: str, *, least: int = 0, most: int = 10**18) -> int:
         """An integer from `least` to `most`."""
         value = self.table.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -58,7 +58,7 @@ class Fields:
             raise self.wrong(name, f"one of {', '.join(known)}")
         return value
 
-    def number(self, name: str, least: float, most: float) -> float:
+    def number(self, name: str, least: float = 0.0, most: float = sys.float_info.max) -> float:
         """A number from `least` to `most`, both finite."""
         value = self.table.get(name)
         if not _is_number(value) or not least <= value <= most:
