@@ -38,6 +38,7 @@ VERBS = {
     "replay": Verb("sim.cli.replay", "Replay a trace or a built-in workload through vLLM's scheduler."),
     "sweep": Verb("sim.cli.sweep", "Try many settings: the table, the front, the best within bounds."),
     "capacity": Verb("sim.cli.capacity", "The KV blocks that fit a GPU, and the requests that run in them."),
+    "report": Verb("sim.cli.report", "A finished run as one HTML page that works offline."),
     "compare": Verb("sim.cli.compare", "Two benchmark results side by side: vLLM's, GuideLLM's, AIPerf's, elpase's."),
     "profiles": Verb("sim.cli.profiles", "The latency profiles that ship: device, engine, domain, held-out error."),
     "calibrate": Verb("calibrate.cli", "Make a latency profile: time steps, then fit."),

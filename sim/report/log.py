@@ -57,6 +57,9 @@ _STEP_DTYPE = np.dtype(
     + [("extrapolated", "?"), ("limit", "u1")]
 )
 """One step's row, as packed and as read back."""
+REQUEST_COLUMNS = ("request_id", *_COUNTS, *_TIMES, "status", "error")
+STEP_COLUMNS = _STEP_DTYPE.names or ()
+"""Of the tables of a run of this version."""
 _LIMITS = {limit: code for code, limit in enumerate(Limit)}
 
 

@@ -86,6 +86,11 @@ def summarize(frames: Frames, options: SummaryOptions | None = None, *, detailed
     return result
 
 
+def latencies_s(frames: Frames) -> dict[str, NDArray[np.float64]]:
+    """TTFT, TPOT, ITL and E2EL of the successful requests in seconds, as vLLM's client counts them."""
+    return _series_s(_client_records(frames), queued=False, rated=False)
+
+
 def write_json(result: Mapping[str, object], path: Path) -> None:
     """Write `result` as one line of strict JSON (no NaN), as `vllm bench serve` does."""
     # dumps, as dump encodes piece by piece in Python: 5 times slower on the token gaps of a long run.

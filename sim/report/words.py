@@ -67,6 +67,16 @@ def as_seconds(value: float) -> str:
     return f"{count:,.0f} {name}" if count >= 100 else f"{count:.3g} {name}"
 
 
+def as_duration(value_s: float) -> str:
+    """As a person says it: 8.2 s, 6 min 8 s, 1 h 2 min."""
+    if value_s < 60:
+        return f"{value_s:.3g} s"
+    whole_s = round(value_s)
+    if whole_s < 3600:
+        return f"{whole_s // 60} min {whole_s % 60} s"
+    return f"{whole_s // 3600} h {whole_s % 3600 // 60} min"
+
+
 def as_percent(value: float) -> str:
     """Two figures."""
     return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"

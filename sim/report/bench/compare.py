@@ -131,11 +131,18 @@ def _differences(real: BenchRun, simulated: BenchRun) -> Iterator[str]:
         if a and b and _apart(a, b) > _SAME:
             yield f"other {what} lengths: {a:,.1f}, {b:,.1f} tokens on average"
     yield from _other_arrivals(real, simulated)
-    if real.max_concurrency != simulated.max_concurrency:
-        a, b = (run.max_concurrency or "none" for run in (real, simulated))
+    caps = [_cap(run) for run in (real, simulated)]
+    if caps[0] != caps[1]:
+        a, b = (cap or "none" for cap in caps)
         yield f"another cap on requests in flight: {a}, {b}"
     if real.failed or simulated.failed:
         yield f"failed requests, which are left out: {real.failed:,}, {simulated.failed:,}"
+
+
+def _cap(run: BenchRun) -> int | None:
+    """The cap where it can have been at work: GuideLLM's default is one of 10,240."""
+    cap = run.max_concurrency
+    return cap if cap is not None and cap < run.completed else None
 
 
 def _other_arrivals(real: BenchRun, simulated: BenchRun) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""A finished run as one HTML page: `page.run_page`."""
