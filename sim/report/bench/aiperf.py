@@ -153,10 +153,11 @@ def _record(file: Path, number: int, line: str) -> Fields | None:
 
 
 def _row(record: Fields) -> dict[str, float]:
-    ttft_s = _times_s(record, "time_to_first_token")
+    ttft_s, itl_s = (_times_s(record, metric) for metric in ("time_to_first_token", "inter_token_latency"))
     return {
         "start_s": record.object("metadata").number("request_start_ns") / 1e9,
         "ttft_s": ttft_s[0] if ttft_s else math.nan,
+        "tpot_s": itl_s[0] if itl_s else math.nan,
         "latency_s": _times_s(record, "request_latency", needed=True)[0],
         "input_tokens": _count(record, "input_sequence_length"),
         "output_tokens": _count(record, "output_sequence_length"),

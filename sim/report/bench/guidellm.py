@@ -149,9 +149,11 @@ def _requests(groups: Fields) -> pd.DataFrame | None:
 def _request(fields: Fields) -> dict[str, float]:
     """Without streaming there is no first token to be seen."""
     streamed = fields.table.get("time_to_first_token_ms") is not None
+    several = fields.table.get("inter_token_latency_ms") is not None
     return {
         "start_s": fields.number("request_start_time"),
         "ttft_s": fields.number("time_to_first_token_ms") / 1000 if streamed else math.nan,
+        "tpot_s": fields.number("inter_token_latency_ms") / 1000 if several else math.nan,
         "latency_s": fields.number("request_latency"),
         "input_tokens": fields.integer("prompt_tokens"),
         "output_tokens": fields.integer("output_tokens"),

@@ -53,7 +53,8 @@ class BenchRun:
     peak_in_flight: float | None = None
     requests: pd.DataFrame | None = None
     """A row per successful request: start_s, ttft_s, latency_s (seconds; NaN where it is not known), input_tokens,
-    output_tokens. In order of start; None where the file lists none."""
+    output_tokens; tpot_s where the tool measures it, since an answer ends some time after its last token. In order of
+    start; None where the file lists none."""
     gaps_s: Floats | None = None
     """The gaps between streamed chunks of all successful requests, in seconds."""
     sampled: bool = False
@@ -73,7 +74,9 @@ class BenchRun:
             return None
         table = self.requests
         ttft_s, latency_s = table["ttft_s"].to_numpy(np.float64), table["latency_s"].to_numpy(np.float64)
-        if metric == "tpot":
+        if metric == "tpot" and "tpot_s" in table:
+            values_s = table["tpot_s"].to_numpy(np.float64)
+        elif metric == "tpot":
             later = table["output_tokens"].to_numpy(np.float64) - 1
             several = later > 0
             values_s = (latency_s - ttft_s)[several] / later[several]
