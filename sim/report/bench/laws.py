@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sim.report.bench.run import BenchRun
 
 LITTLE = "Little's law"
+_LATER = "output tokens after the first"
 CLOSE, LOOSE = 0.05, 0.25
 """Relative. Loose: where a mean over requests stands for one over tokens, or a window cuts requests."""
 
@@ -64,12 +65,18 @@ def _rates(run: BenchRun) -> Iterator[Check]:
 
 
 def _lists(run: BenchRun) -> Iterator[Check]:
-    """What is stated of latencies is what the listed requests say: one check, of the mean that is furthest off."""
+    """What is stated is what the listed requests say; of latencies one check, of the mean that is furthest off.
+
+    A chunk brings a token at least: more gaps than tokens say that the client counted with another tokenizer.
+    """
     if run.requests is None or run.sampled:
         return
+    listed_tokens = float(run.requests["output_tokens"].sum())
     if not run.windowed:
-        listed = float(run.requests["output_tokens"].sum())
-        yield Check("Lists", "output tokens stated", run.output_tokens, "output tokens listed", listed, 0.001)
+        yield Check("Lists", "output tokens stated", run.output_tokens, "output tokens listed", listed_tokens, 0.001)
+    if run.gaps_s is not None:
+        later = listed_tokens - len(run.requests)
+        yield Check("Lists", "gaps between chunks", len(run.gaps_s), _LATER, later, CLOSE, at_most=True)
     made: dict[str, float] = {}
     for metric in METRICS:
         values_s = run.seconds(metric)

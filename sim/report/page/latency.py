@@ -52,7 +52,7 @@ def latency_section(frames: Frames, latencies: Latencies) -> str:
         paragraph(f"{latency_headline(latencies['ttft'], frames)}."),
         paragraph(
             "Up: the share that waited no longer, stretched towards the top, each further nine as high as the one"
-            " before. Each curve goes through 200 of its quantiles.",
+            " before, and the longest wait above. Each curve goes through 200 of its quantiles.",
             "soft",
         ),
         f'<div class="spreads">{"".join(_figure(name, told[name]) for name in _NAMES if name in told)}</div>',

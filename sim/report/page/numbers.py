@@ -87,7 +87,7 @@ def _series(curves: StepCurves, per_step: NDArray[Any], edges_s: Floats | None) 
 
 
 def spread(values_s: Floats) -> dict[str, list[float]]:
-    """What page.js draws of a latency: `ms`, and the `height` of the share that waited no longer."""
+    """What page.js draws of a latency: `ms`, and the `height` of the share that waited no longer; last, the longest."""
     ms, height = spread_ms(values_s)
     at = np.linspace(0, len(ms) - 1, _SPREAD_POINTS).astype(int)
     return {"ms": [float(f"{value:.4g}") for value in ms[at]], "height": _compact(height[at], 3)}

@@ -310,6 +310,7 @@
       this.height = this.plot.clientHeight - AXIS;
       const heights = this.spec.height;
       this.top = heights[heights.length - 1];
+      this.nines = heights[heights.length - 2];
       const svg = make("svg", { "aria-hidden": "true", focusable: "false" });
       this.frame(svg);
       const path = this.spec.ms.map((value, i) => `${round(this.x(value))} ${round(this.y(heights[i]))}`).join("L");
@@ -323,11 +324,9 @@
 
     frame(svg) {
       for (const [share, text] of SHARES) {
-        if (lift(share) > this.top + 1e-9) break;
-        const y = this.y(lift(share));
-        make("line", { class: "grid", x1: this.left, x2: this.width - RIGHT, y1: y, y2: y }, svg);
-        make("text", { x: this.left - 7, y: y + 4, "text-anchor": "end" }, svg, text);
+        if (lift(share) <= this.nines + 1e-9) this.level(svg, lift(share), text);
       }
+      this.level(svg, this.top, "100 %");
       let free = -Infinity;
       for (const value of this.ticks()) {
         const x = this.x(value);
@@ -336,6 +335,12 @@
         make("text", { x, y: this.height + 15, "text-anchor": "middle" }, svg, ms(value));
         free = x;
       }
+    }
+
+    level(svg, height, text) {
+      const y = this.y(height);
+      make("line", { class: "grid", x1: this.left, x2: this.width - RIGHT, y1: y, y2: y }, svg);
+      make("text", { x: this.left - 7, y: y + 4, "text-anchor": "end" }, svg, text);
     }
 
     ticks() {
@@ -363,14 +368,14 @@
       if (!shown) return;
       const after = this.spec.ms.findIndex((value) => this.x(value) > x);
       const i = after < 0 ? this.spec.ms.length - 1 : Math.max(after - 1, 0);
-      const share = 100 * (1 - 10 ** -this.spec.height[i]);
+      const share = i === this.spec.ms.length - 1 ? 100 : 100 * (1 - 10 ** -this.spec.height[i]);
       for (const end of ["x1", "x2"]) this.pointer.setAttribute(end, x);
       this.dot.setAttribute("cx", x);
       this.dot.setAttribute("cy", this.y(this.spec.height[i]));
       const at = this.log
         ? this.low * (this.high / this.low) ** ((x - this.left) / (this.width - this.left - RIGHT))
         : this.low + (this.high - this.low) * (x - this.left) / (this.width - this.left - RIGHT);
-      const digits = clamp(Math.ceil(this.spec.height[i]) - 1, 0, 4);
+      const digits = share === 100 ? 0 : clamp(Math.ceil(this.spec.height[i]) - 1, 0, 4);
       this.reading.textContent = `${share.toFixed(digits)} % within ${ms(at)}`;
     }
   }
