@@ -8,6 +8,7 @@ in the same version.
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,7 +37,7 @@ def ray_cluster(address: str | None = None) -> Backend:
     except ImportError as error:
         raise InputError("--backend ray needs Ray: pip install 'elpase[ray]'") from error
     try:
-        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
         told = f"no Ray cluster there: {one_line(str(error))[:200]}"
         raise InputError(told, field="--ray-address", value=address or "auto") from error
