@@ -1,5 +1,5 @@
-# make demo   installs, then replays the built-in workload on the shipped profile; results in demo/
-# make test   installs, then runs every test
+# make demo   installs elpase into .venv, then replays the built-in workload on the shipped profile; results in demo/
+# make test   installs what the tests need as well, then runs every one
 # make check  formatting, lint, types, who may import whom
 # make bench  speed and memory
 # make conform-live  new random cases, decided by the real vLLM (CPU build, 2 GB) and compared at once
@@ -9,20 +9,33 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed-from-pyproject
+# A stamp is younger than pyproject.toml when the environment holds what it asks for.
+PACKAGE := $(VENV)/.has-elpase
+TOOLS := $(VENV)/.has-elpase-and-tools
 
 .PHONY: setup demo test check bench conform-live clean
 
-setup: $(STAMP)
+setup: $(TOOLS)
 
-# The stamp is younger than pyproject.toml when the environment holds what it asks for.
-$(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "elpase needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": try make PYTHON=python3.12")'
-	@test -x $(BIN)/python && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+define venv
+@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "elpase needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": try make PYTHON=python3.12")'
+@test -x $(BIN)/python && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+endef
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+
+$(PACKAGE): pyproject.toml
+	$(venv)
+	@echo "Installing elpase and its libraries into $(VENV): once, a minute or two."
+	$(PIP) .
 	@touch $@
 
-demo: setup
+$(TOOLS): pyproject.toml
+	$(venv)
+	@echo "Installing elpase, its libraries and what its tests need into $(VENV): once, some minutes."
+	$(PIP) '.[dev]'
+	@touch $(PACKAGE) $@
+
+demo: $(PACKAGE)
 	$(BIN)/elpase replay azure-conv --limit 2000 --out demo
 
 test: setup

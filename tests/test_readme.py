@@ -76,7 +76,7 @@ def run(command: str, folder: Path) -> tuple[int, str]:
 
 def recipe(target: str) -> tuple[str, str]:
     """What make prints when it starts a target's one command, and the command."""
-    line = re.search(rf"^{target}: setup\n\t(.*)$", MAKEFILE, re.MULTILINE)[1]
+    line = re.search(rf"^{target}: .*\n\t(.*)$", MAKEFILE, re.MULTILINE)[1]
     return line.replace("$(BIN)", ".venv/bin") + "\n", line.replace("$(BIN)/", "")
 
 

@@ -40,7 +40,7 @@ VERBS = {
     "capacity": Verb("sim.cli.capacity", "The KV blocks that fit a GPU, and the requests that run in them."),
     "report": Verb("sim.cli.report", "A finished run as one HTML page that works offline."),
     "compare": Verb("sim.cli.compare", "Two benchmark results side by side: vLLM's, GuideLLM's, AIPerf's, elpase's."),
-    "profiles": Verb("sim.cli.profiles", "The latency profiles that ship: device, engine, domain, held-out error."),
+    "profiles": Verb("sim.cli.profiles", "The latency profiles that ship: device, domain, held-out error."),
     "calibrate": Verb("calibrate.cli", "Make a latency profile: time steps, then fit."),
     "validate": Verb("calibrate.cli_validate", "Replay a measured run; compare simulated with real times."),
     "conform": Verb("sim.cli.conform", "Compare the scheduler with vLLM's own recorded decisions."),

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from sim.latency.profile import DEFAULT_PROFILE, Profile, profile_names
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-@click.command(short_help="The latency profiles that ship: device, engine, domain, held-out error.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per profile, in a list.")
+_HEADINGS = ["profile", "GPUs", "tokens", "sequences", "context", "error"]
+
+
+@click.command(short_help="The latency profiles that ship: device, domain, held-out error.")
+@click.option("--json", "as_json", is_flag=True, help="Print all that is known of each, as a list of JSON objects.")
 def command(as_json: bool) -> None:
     """List the profiles that ship with elpase. `--profile` of the other verbs takes their names, or a file.
 
@@ -23,18 +26,12 @@ def command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(told, indent=2))
         return
-    table = Table()
-    table.add_column("profile", no_wrap=True)
-    for column in ("device", "engine"):
-        table.add_column(column, overflow="fold")
-    for column in ("tokens", "sequences", "context", "error"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in told:
-        table.add_row(*_cells(row))
-    Console().print(table)
+    for line in _lines([_HEADINGS, *map(_cells, told)]):
+        click.echo(line)
+    click.echo()
     click.echo("Tokens, sequences, decode context: of the largest step that was timed.")
-    click.echo("Error: median of steps held out of the fit; *: of the fit's own steps, its worst kind.")
-    click.echo(f"Default: {DEFAULT_PROFILE}.")
+    click.echo("Error: median of steps held out of the fit. *: of its own steps, the worst kind.")
+    click.echo(f"Default: {DEFAULT_PROFILE}. Engine, data type and more: --json.")
 
 
 def describe(profile: Profile) -> dict[str, Any]:
@@ -67,4 +64,15 @@ def _cells(row: dict[str, Any]) -> list[str]:
         error = f"{row['held_out_error']:.1%}"
     elif known:
         error = f"{max(known):.1%}*"
-    return [row["name"], gpus, f"{row['engine']} {row['engine_version']}", *(f"{n:,.0f}" for n in largest), error]
+    return [row["name"], gpus, *(f"{n:,.0f}" for n in largest), error]
+
+
+def _lines(rows: list[list[str]]) -> Iterator[str]:
+    """Columns as wide as they must be, whatever the terminal: texts to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            text.ljust(width) if name in ("profile", "GPUs") else text.rjust(width)
+            for name, text, width in zip(_HEADINGS, row, widths, strict=True)
+        ]
+        yield "  ".join(cells)

@@ -27,12 +27,20 @@ def test_json_has_every_profile(capsys: pytest.CaptureFixture[str]) -> None:
     assert default["domain"]["num_tokens"][1] >= 8192
 
 
-def test_the_table_has_every_profile(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    shown = told(capsys)
-    for name in profile_names():
-        assert name in shown
-    assert f"Default: {DEFAULT_PROFILE}" in shown
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_the_table_has_every_profile_on_one_line_of_80(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = told(capsys).splitlines()
+    assert lines[0].split() == ["profile", "GPUs", "tokens", "sequences", "context", "error"]
+    table = lines[1 : lines.index("")]
+    assert [line.split()[0] for line in table] == profile_names()
+    assert {len(line) for line in lines[: len(table) + 1]} == {len(lines[0])}
+    assert max(map(len, lines)) <= 80
+    assert f"Default: {DEFAULT_PROFILE}" in lines[-1]
+    row = next(line for line in table if line.startswith("h100-llama-2-70b-tp4 "))
+    assert row.split()[1:4] == ["4", "x", "h100"]
 
 
 def test_held_out_errors_stand_before_the_fits_own(constant_profile) -> None:
