@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pandas as pd
 import pytest
 
@@ -38,8 +39,8 @@ FILES = {
 }
 """Files of the user's own, small, under the names that the README gives them."""
 
-FOREIGN_FLAGS = {"--ignore-eos", "--save-result", "--save-detailed"}
-"""Of `vllm bench serve`, named for comparison."""
+FOREIGN_FLAGS = {"--ignore-eos", "--save-result", "--save-detailed", "--enable-logging-iteration-details"}
+"""Of vLLM's own commands, named for comparison."""
 
 
 def commands(block: str) -> list[tuple[str, str]]:
@@ -134,6 +135,8 @@ def test_files_named_exist(path: str) -> None:
 def test_flags_named_exist() -> None:
     context = cli.make_context("elpase", ["replay"])
     verbs = [cli.get_command(context, name) for name in VERBS]
+    groups = [verb for verb in verbs if isinstance(verb, click.Group)]
+    verbs += [group.get_command(context, name) for group in groups for name in group.list_commands(context)]
     known = {option for verb in verbs for param in verb.params for option in (*param.opts, *param.secondary_opts)} | {
         "--help"
     }
