@@ -12,7 +12,7 @@ from sim.cli.flags import engine_config, engine_options
 from sim.cli.progress import counting, working
 from sim.cli.replay import EXIT_INTERRUPTED, ReplayCommand, folder_name, option, say
 from sim.cli.sweep_inputs import axes, read_experiment, require_free, value_of
-from sim.cli.workload_flags import TRACE_HELP, workload_options
+from sim.cli.workload_flags import TRACE_HELP, workload_flags
 from sim.errors import InputError
 from sim.latency.profile import DEFAULT_PROFILE
 
@@ -87,7 +87,8 @@ _SWEEP, _ANSWERS, _WHERE = "Sweep", "Answers", "Where it runs"
     "Simulation", "--outside", type=click.Choice(["warn", "raise", "clip"]), default="warn", show_default=True,
     help="What to do with steps that the profile was not fitted for.",
 )  # fmt: skip
-@workload_options
+@click.argument("trace", metavar="[TRACE]", required=False)
+@workload_flags
 @engine_options
 @click.pass_context
 def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its help is above
@@ -135,9 +136,12 @@ def _study(ctx: click.Context, kwargs: dict[str, Any], *, free: bool) -> Study:
     if not free and not any(setting.knobs for setting in settings):
         raise InputError("nothing varies: say --vary NAME=A,B,C, --experiment, --serve-params or --bench-params")
     require_free(ctx, {name: None for setting in settings for name in setting.knobs})
-    names = whole_workload(kwargs["trace"], {})
+    traces = {setting.knobs["trace"]: None for setting in settings if "trace" in setting.knobs}
+    if kwargs["trace"] is None and not traces:
+        raise click.UsageError("Missing argument 'TRACE'.")
+    workload = whole_workload(kwargs["trace"] or next(iter(traces)), {})
     return Study(
-        workload={name: kwargs[name] for name in names},
+        workload={name: kwargs[name] for name in workload} | {"trace": workload["trace"]},
         settings=settings,
         engine=engine_config(kwargs),
         profile=kwargs["profile"],

@@ -77,7 +77,7 @@ def require_free(ctx: click.Context, names: Mapping[str, object]) -> None:
     """Raise InputError for a knob that varies and is also held."""
     unset = (click.core.ParameterSource.DEFAULT, None)
     for name in names:
-        if name != "trace" and ctx.get_parameter_source(name) not in unset:
+        if ctx.get_parameter_source(name) not in unset:
             raise InputError(field=name, expected="to be varied or held, not both")
 
 

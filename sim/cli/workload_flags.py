@@ -124,6 +124,11 @@ _ANY = (
 
 def workload_options(function: Decorated) -> Decorated:
     """Add the argument TRACE and the flags that say what to send (for a command with `cls=EngineCommand`)."""
+    return click.argument("trace", metavar="TRACE")(workload_flags(function))
+
+
+def workload_flags(function: Decorated) -> Decorated:
+    """Add the flags alone, for a command that says TRACE in its own way."""
     for name in ("--dataset-name", "--dataset-path"):
         function = click.option(name, hidden=True, expose_value=False, is_eager=True, callback=_it_is_trace)(function)
     for group in reversed(GROUPS):
@@ -134,7 +139,7 @@ def workload_options(function: Decorated) -> Decorated:
     for dashed, settings in reversed(_ANY):
         default = ANY_TRACE[dashed.removeprefix("--").replace("-", "_")]
         function = click.option(dashed, cls=GroupedOption, group="Workload", default=default, **settings)(function)
-    return click.argument("trace", metavar="TRACE")(function)
+    return function
 
 
 def _help(flag: Flag) -> str:

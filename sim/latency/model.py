@@ -83,6 +83,21 @@ class FusedLaw:
             if not low <= value <= high:
                 raise InputError(field=name, value=value, expected=f"a finite number from {low:g} to {high:g}")
 
+    @classmethod
+    def linear(cls, step_s: float, token_s: float) -> FusedLaw:
+        """The two-coefficient law that many papers and posts state: so much per step, and so much for each token."""
+        return cls(
+            step_s=step_s,
+            row_s=0.0,
+            weight_read_s=0.0,
+            batch_slowdown=0.0,
+            token_s=token_s,
+            sharpness=1.0,
+            context_s=0.0,
+            mixed_context_s=0.0,
+            pair_s=0.0,
+        )
+
     def price(self, shape: StepShape) -> StepTime:
         """Seconds of a step."""
         tokens, seqs, context = shape.num_tokens, shape.num_seqs, shape.decode_context

@@ -7,8 +7,10 @@ carries the law's coefficients, where they hold, how well, where each comes from
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sim.config import DTYPES, EngineConfig
@@ -16,7 +18,7 @@ from sim.errors import InputError, did_you_mean
 from sim.latency.fields import Fields
 from sim.latency.graphs import NO_GRAPHS, Graphs
 from sim.latency.model import BOUNDS, LARGEST_S, UNITS, FusedLaw
-from sim.specs import ModelSpec, gpu_names, gpu_spec, model_spec
+from sim.specs import ModelSpec, ParallelSpec, gpu_names, gpu_spec, model_spec
 
 if TYPE_CHECKING:
     import os
@@ -135,6 +137,32 @@ class Profile:
             close = did_you_mean(str(name), profile_names())
             raise InputError(field="profile", value=str(name), expected=f"{expected}{close}")
         return cls._parse(Fields.read(name))
+
+    @classmethod
+    def of_law(
+        cls, name: str, law: FusedLaw, *, model: str, gpu: str, server: Mapping[str, object] = MappingProxyType({})
+    ) -> Profile:
+        """A profile for a law from elsewhere, such as `FusedLaw.linear`: of any step, without client time.
+
+        Model and GPU are names of the catalogue, and say how many KV blocks there are. Raises InputError.
+        """
+        anything: Range = (0.0, sys.float_info.max)
+        return cls(
+            name=name,
+            model=model,
+            gpu=gpu,
+            tensor_parallel_size=1,
+            dtype="bfloat16",
+            engine="vllm",
+            engine_version="unknown",
+            law=law,
+            domain=Domain(anything, anything, anything, anything),
+            client=ClientTerms(),
+            server=dict(server),
+            kv_bytes_per_token=model_spec(model, dtype="bfloat16").kv_bytes_per_token("auto", ParallelSpec(1)),
+            device_memory_bytes=gpu_spec(gpu).memory_bytes,
+            provenance={"law": "stated, not fitted here"},
+        )
 
     @classmethod
     def _parse(cls, top: Fields) -> Profile:

@@ -81,7 +81,7 @@ class _Search:
 
     def found(self) -> Capacity:
         """The answer."""
-        knobs = {name: value for name, value in self.setting.knobs.items() if name not in LOAD_KNOBS[:2]}
+        knobs = {name: value for name, value in self.setting.told.knobs.items() if name not in LOAD_KNOBS[:2]}
         if self.good is None:
             return Capacity(knobs, None, None, self.why or "not within bounds at any rate")
         row = self.rows[self.good]

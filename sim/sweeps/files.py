@@ -42,7 +42,7 @@ def write_sweep(sweep: Sweep, out: Path) -> None:
     aside = out / f".{BENCH_SWEEP}.partial"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
-    write_bench_sweep(aside, sweep.study.settings, sweep.results)
+    write_bench_sweep(aside, [setting.told for setting in sweep.study.settings], sweep.results)
     shutil.rmtree(out / BENCH_SWEEP, ignore_errors=True)
     aside.rename(out / BENCH_SWEEP)
 

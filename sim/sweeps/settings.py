@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.config import EngineConfig
 from sim.errors import InputError
+from sim.latency.profile import Profile
 from sim.workload import ANY_TRACE, GOES_WITH
 
 if TYPE_CHECKING:
@@ -42,6 +44,19 @@ class Setting:
         """Knob -> value, under the names of `KNOBS`."""
         both = {**self.server, **self.client}
         return {underscored(name): value for name, value in both.items() if name != NAME}
+
+    @property
+    def told(self) -> Setting:
+        """The same for people and files: a path is its name, without its folder, so that it is the same anywhere."""
+        named = {
+            name: Path(value.name if isinstance(value, Profile) else str(value)).name
+            for name, value in self.knobs.items()
+            if name in ("trace", "profile")
+        }
+        return Setting(
+            {name: named.get(name, value) for name, value in self.server.items()},
+            {name: named.get(name, value) for name, value in self.client.items()},
+        )
 
     def __or__(self, other: Setting) -> Setting:
         return Setting({**self.server, **other.server}, {**self.client, **other.client})

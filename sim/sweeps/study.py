@@ -50,6 +50,10 @@ class Study:
     def __post_init__(self) -> None:
         if not self.settings:
             raise InputError("nothing varies: the grid is empty")
+        told = [repr(setting.told.knobs) for setting in self.settings]
+        for one in told:
+            if told.count(one) > 1:
+                raise InputError(f"two settings are the same, or differ only in a file's folder: {one}")
         if self.replications < 1:
             raise InputError(field="replications", value=self.replications, expected="1 or more")
 

@@ -182,9 +182,10 @@ def _told(
     found: Sequence[Capacity],
     partial: bool,
 ) -> Sweep:
-    axes = _axes(study.settings)
-    runs = runs_table(study.settings, results, study.workload["seed"])
-    table = settings_table(study.settings, runs)
+    settings = [setting.told for setting in study.settings]
+    axes = _axes(settings)
+    runs = runs_table(settings, results, study.workload["seed"])
+    table = settings_table(settings, runs)
     table["front"] = front(table) if (table["status"] == "ok").any() else False
     if slo:
         table["slo"] = [within(row, slo) for row in table.to_dict("records")]

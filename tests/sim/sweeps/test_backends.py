@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 import pytest
 
+from sim.errors import InputError
 from sim.sweeps.backends import DIED, local
+from sim.sweeps.ray_cluster import ray_cluster
 
 
 class Deadly:
@@ -40,3 +43,9 @@ def test_a_task_that_kills_its_process_fails_and_all_others_are_done(tasks) -> N
     assert "was killed" in json.loads(DIED)["error"]
     assert set(done) == {task.key for task in tasks}
     assert all("summary" in json.loads(text) for text in done.values())
+
+
+def test_ray_where_it_is_not_installed_says_how(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"pip install 'elpase\[ray\]'"):
+        ray_cluster()
