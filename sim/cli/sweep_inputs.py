@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import tomllib
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sim.cli.flags import REMOVED
-from sim.errors import InputError
+from sim.errors import InputError, did_you_mean
 from sim.sweeps.settings import knob, underscored
 from sim.workload import FILE, kind_of
 
@@ -43,9 +42,8 @@ def read_experiment(ctx: click.Context, _param: click.Parameter, path: Path | No
     known = [param.name for param in ctx.command.params if param.name and param.name not in ("experiment", VARY)]
     for name in said:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else "a flag of elpase sweep, or the table vary"
-            raise InputError(file=path, field=name, expected=hint)
+            expected = f"a flag of elpase sweep, or the table vary{did_you_mean(name, known)}"
+            raise InputError(file=path, field="name", value=name, expected=expected)
     ctx.default_map = {name: _beside(path, name, _as_text(value)) for name, value in said.items()}
     ctx.meta[_FILE_KEY] = {
         name: [_beside(path, underscored(name), value) for value in values] for name, values in axes.items()

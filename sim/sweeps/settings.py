@@ -7,13 +7,12 @@ half, each a record of knobs and values, as `vllm bench sweep serve` has them; a
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.config import EngineConfig
-from sim.errors import InputError
+from sim.errors import InputError, did_you_mean
 from sim.latency.profile import Profile
 from sim.workload import ANY_TRACE, GOES_WITH
 
@@ -83,9 +82,8 @@ def knob(name: str) -> str:
         return known
     if known == "seed":
         raise InputError("seed does not vary: --replications takes one seed after the other, for all settings alike")
-    close = get_close_matches(known, KNOBS, n=1)
-    hint = f"did you mean {close[0]}?" if close else "vllm serve's flags, the workload's, and profile"
-    raise InputError(field="knob", value=name, expected=hint if not close else f"a knob: {hint}")
+    expected = "a flag of vllm serve or of the workload, trace or profile"
+    raise InputError(field="knob", value=name, expected=f"{expected}{did_you_mean(known, sorted(KNOBS))}")
 
 
 def underscored(name: str) -> str:
