@@ -212,7 +212,7 @@ class TestRefused:
             (("--vary", "max_num_seqs=1,1"), "max_num_seqs: got 1, expected each value once"),
             (("--vary", "max_num_seq=1,2"), "; did you mean max_num_seqs?"),
             (("--vary", "max_num_seqs=1,x"), "Invalid value for '--max-num-seqs': 'x' is not a valid integer."),
-            (("--vary", "qqq=1"), "knob: got 'qqq', expected a flag of vllm serve or of the workload, trace or profile"),
+            (("--vary", "qqq=1"), "knob: got 'qqq', expected a flag of vllm serve or of the workload"),
             (("--vary", "preemption_mode=swap"), "gone since vLLM 0.11"),
             (("--vary", "seed=1,2"), "seed does not vary: --replications"),
             (("--vary", "max_num_seqs=1,2", "--max-num-seqs", 3), "max_num_seqs: expected to be varied or held"),
@@ -298,7 +298,7 @@ class TestExperimentFile:
             ("max_num_seqs = [", "not TOML: "),
             (
                 "max_num_seq = 3",
-                "name: got 'max_num_seq', expected a flag of elpase sweep, or the table vary; did you mean max_num_seqs?",
+                "got 'max_num_seq', expected a flag of elpase sweep, or the table vary; did you mean max_num_seqs?",
             ),
             ("vary = 3", "vary: got 3, expected a table of lists"),
             ("[vary]\nmax_num_seqs = 3", "expected a table of lists"),
