@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.core.offloading import OffloadingScheduler
 from sim.core.request import Status
 
 if TYPE_CHECKING:
@@ -68,11 +69,14 @@ class Invariants:
         self._scheduler.cohort.settle()
         self._check_places()
         self._check_host()
+        if isinstance(self._scheduler, OffloadingScheduler):
+            _check_tier(self._scheduler)
         self._check_blocks()
 
     def _check_first_come(self, plan: StepPlan) -> None:
         """fcfs: requests are admitted for the first time in the order in which they came."""
-        if self._scheduler.config.policy != "fcfs":
+        config = self._scheduler.config
+        if config.policy != "fcfs" or config.kv_preemption == "offload":  # who waits for a transfer is passed over
             return
         fresh = [request for request, _ in plan.admitted if request.num_preemptions == 0]
         last = self._first_admissions[-1:]
@@ -86,7 +90,7 @@ class Invariants:
     def _check_places(self) -> None:
         running, waiting = self._scheduler.running, list(self._scheduler.waiting)
         swapped = list(self._scheduler.swap.requests)
-        everybody = [*running, *waiting, *swapped]
+        everybody = [*running, *self._scheduler.held()]
         _require(len(set(map(id, everybody))) == len(everybody), "a request both runs and waits, or does one twice")
         for request in running:
             _require(request.status is Status.RUNNING, f"{request.request_id} runs as {request.status.value}")
@@ -115,9 +119,10 @@ class Invariants:
         _require(swap.num_free_blocks >= 0, f"{swap.num_free_blocks} host blocks free")
 
     def _check_blocks(self) -> None:
-        pool, running = self._scheduler.kv_cache_manager.block_pool, self._scheduler.running
+        pool, holding = self._scheduler.kv_cache_manager.block_pool, self._scheduler.holding()
+        _require(len(set(map(id, holding))) == len(holding), "a request holds its blocks twice")
         holders: dict[Block, int] = {}
-        for request in running:
+        for request in holding:
             self._check_holder(request)
             for block in request.blocks:
                 holders[block] = holders.get(block, 0) + 1
@@ -125,7 +130,7 @@ class Invariants:
             _require(block.ref_cnt == references, f"block {block.block_id}: {block.ref_cnt} != {references} holders")
         free = pool.count_free()
         _require(pool.num_free_blocks == free, f"{pool.num_free_blocks} blocks count as free, {free} are")
-        total = free + len(holders) + sum(request.num_blocks for request in running if request.nameless)
+        total = free + len(holders) + sum(request.num_blocks for request in holding if request.nameless)
         usable = self._scheduler.config.usable_blocks
         _require(total == usable, f"{total} blocks free or held, there are {usable}")
 
@@ -141,3 +146,23 @@ class Invariants:
             all((block.block_hash is not None) == (i < cached) for i, block in enumerate(request.blocks)),
             f"{name}: its first {cached} blocks, and no others, should carry a hash",
         )
+
+
+def _check_tier(scheduler: OffloadingScheduler) -> None:
+    """The host tier keeps to its size, and knows of every transfer."""
+    tier = scheduler.tier
+    _require(tier.num_used_blocks <= tier.num_blocks, f"{tier.num_used_blocks} blocks in {tier.num_blocks} of the host")
+    kept, counted = tier.count_idle()
+    _require(kept == counted, f"{kept} host blocks count as idle, {counted} are")
+    written = [block for open_ in scheduler.transfers.values() if open_.is_store for block in open_.hashes]
+    _require(len(set(written)) == len(written), "a block is stored twice at once")
+    _require(all(tier.holds(block) and not tier.is_readable(block) for block in written), "a store has lost its place")
+    read = {block for open_ in scheduler.transfers.values() if not open_.is_store for block in open_.hashes}
+    _require(all(tier.is_readable(block) for block in read), "what is loaded is not there")
+    busy = tier.num_used_blocks - counted
+    _require(
+        busy == len(written) + len(read), f"{busy} host blocks are busy, transfers know of {len(written) + len(read)}"
+    )
+    for request in scheduler.loading:
+        _require(request.num_blocks > 0, f"{request.request_id} waits for its load and holds no blocks")
+        _require(request.status is not Status.RUNNING, f"{request.request_id} loads and runs")

@@ -15,8 +15,9 @@ SpecMethod = Literal["ngram", "eagle", "draft_model"]
 """Drafters by what they ask of the scheduler: nothing; lookahead slots and the last hit block computed again;
 lookahead slots and one more input slot per request."""
 
-KvPreemption = Literal["recompute", "swap"]
-"""What becomes of a preempted request's KV: dropped and computed again (V1), or copied to host memory (V0)."""
+KvPreemption = Literal["recompute", "swap", "offload"]
+"""What becomes of a preempted request's KV: dropped and computed again (V1), copied to host memory (V0), or dropped
+and, as everybody's is copied to host memory when it is computed, loaded from there (V1's OffloadingConnector)."""
 
 MAX_BLOCKS = 10_000_000
 """More than any GPU has; each takes some 100 bytes here."""
@@ -50,6 +51,8 @@ class SchedulerConfig:
     kv_preemption: KvPreemption = "recompute"
     num_host_blocks: int = 0
     """KV blocks that fit into the host memory that `kv_preemption` uses."""
+    offload_prompt_only: bool = True
+    """Offload the blocks of prompts, not those of generated text."""
 
     def __post_init__(self) -> None:
         for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", "block_size"):
@@ -65,7 +68,12 @@ class SchedulerConfig:
         _require(speculative >= 0, "num_speculative_tokens", speculative, "0 (none) or more")
         _require(self.spec_method in get_args(SpecMethod), "spec_method", self.spec_method, str(get_args(SpecMethod)))
         _require(0.0 <= self.watermark < 1.0, "watermark", self.watermark, "a fraction in [0, 1)")
-        _require(self.kv_preemption in get_args(KvPreemption), "kv_preemption", self.kv_preemption, "recompute or swap")
+        _require(
+            self.kv_preemption in get_args(KvPreemption),
+            "kv_preemption",
+            self.kv_preemption,
+            str(get_args(KvPreemption)),
+        )
         _require(self.num_host_blocks >= 0, "num_host_blocks", self.num_host_blocks, "0 or more")
         self._check_budgets()
         self._check_threshold()
@@ -108,6 +116,11 @@ class SchedulerConfig:
     def num_lookahead_tokens(self) -> int:
         """KV slots past the scheduled tokens, which a drafter writes."""
         return 0 if self.spec_method == "ngram" else self.num_speculative_tokens
+
+    @property
+    def has_cohorts(self) -> bool:
+        """A decode's step is like the one before: not with drafts, nor where each block that it fills is sent away."""
+        return not self.num_speculative_tokens and (self.kv_preemption != "offload" or self.offload_prompt_only)
 
     @property
     def num_draft_slots(self) -> int:

@@ -21,6 +21,8 @@ def quiet_steps(scheduler: Scheduler, most: int) -> int:
     (async).
     """
     config, running, cohort = scheduler.config, scheduler.running, scheduler.cohort
+    if not scheduler.is_settled():
+        return 0
     held_back = len(running) >= config.seqs_cap  # whoever waits cannot be admitted before somebody leaves
     if len(running) > config.token_budget or (scheduler.num_held and not held_back):
         return 0
@@ -45,5 +47,5 @@ def decode_plan(scheduler: Scheduler, num_free_blocks: int) -> StepPlan:
         num_waiting=num_waiting,
         num_free_blocks=num_free_blocks,
         limit=Limit.SEQS if num_waiting else Limit.NOTHING,
-        num_host_blocks=scheduler.swap.num_used_blocks,
+        num_host_blocks=scheduler.num_host_blocks,
     )

@@ -65,31 +65,55 @@ class KVCacheManager:
         return found
 
     def admit(self, request: Request, hit: list[Block], num_new_tokens: int, *, anything_running: bool) -> bool:
-        """Give a waiting request its hit blocks and slots for `num_new_tokens` more; False, and no change, if not free.
+        """Give a request its hit blocks and slots for `num_new_tokens` more; False, and no change, if not free.
+
+        It is one that waits; it may have computed tokens, in blocks that it holds or that are to be filled again.
 
         With `scheduler_reserve_full_isl` the whole known sequence must fit, not only this chunk. The watermark stays
         free unless nothing runs. Hit blocks in the free queue count as needed: they leave it.
         """
-        num_tokens = len(hit) * self._block_size + num_new_tokens
+        num_tokens = request.num_computed_tokens + len(hit) * self._block_size + num_new_tokens
         total = self._with_lookahead(num_tokens)
         if self._reserve_full_isl:
             total = max(total, request.num_tokens)
-        needed = self.blocks_for(total) - len(hit)
+        needed = self.blocks_for(total) - request.num_blocks - len(hit)
         needed += sum(block.ref_cnt == 0 for block in hit)
         if anything_running:
             needed += self._watermark_blocks
         if needed > self.block_pool.num_free_blocks:
             return False
-        self.block_pool.touch(hit)
-        request.blocks = hit
-        request.num_blocks = request.num_cached_blocks = len(hit)
+        self._hold(request, hit)
         self._extend(request, num_tokens)
         return True
 
+    def admit_load(
+        self, request: Request, hit: list[Block], num_blocks: int, reserved: int, *, anything_running: bool
+    ) -> bool:
+        """Give a request hit blocks and others to load into, `num_blocks` in all; False, and no change, if not free.
+
+        `reserved` blocks stay free for prompts in flight, as it holds its own without getting on. Nothing is hashed.
+        """
+        free = self.num_free_blocks - sum(block.ref_cnt == 0 for block in hit) + len(hit)
+        free -= self._watermark_blocks if anything_running else 0
+        if self._reserve_full_isl and self.blocks_for(request.num_tokens) > free:
+            return False
+        if num_blocks > free - reserved:
+            return False
+        self._hold(request, hit)
+        self._allocate(request, num_blocks - len(hit))
+        return True
+
+    def _hold(self, request: Request, hit: list[Block]) -> None:
+        self.block_pool.touch(hit)
+        request.blocks += hit
+        request.num_blocks += len(hit)
+        request.num_cached_blocks += len(hit)
+
     def what_lacks(self, request: Request, hit: list[Block], num_new_tokens: int) -> Limit:
         """Why `admit` said no."""
-        free = self.num_free_blocks - sum(block.ref_cnt == 0 for block in hit) + len(hit)
-        if self.blocks_for(self._with_lookahead(len(hit) * self._block_size + num_new_tokens)) > free:
+        free = self.num_free_blocks - sum(block.ref_cnt == 0 for block in hit) + len(hit) + request.num_blocks
+        num_tokens = request.num_computed_tokens + len(hit) * self._block_size + num_new_tokens
+        if self.blocks_for(self._with_lookahead(num_tokens)) > free:
             return Limit.BLOCKS
         if self._reserve_full_isl and self.blocks_for(request.num_tokens) > free:
             return Limit.GATE

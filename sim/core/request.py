@@ -23,6 +23,8 @@ class Status(enum.Enum):
     PREEMPTED = "preempted"
     SWAPPED = "swapped"
     """Preempted, with its KV in host memory."""
+    LOADING = "loading"
+    """It holds blocks that are loaded from host memory; vLLM's WAITING_FOR_REMOTE_KVS."""
     FINISHED = "finished"
     ABORTED = "aborted"
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from sim.core.cohort import Cohort
 from sim.core.kv_cache_manager import KVCacheManager
+from sim.core.outputs import Outputs
 from sim.core.request import Request, Status
 from sim.core.request_queue import RequestQueue, make_queue
 from sim.core.servable import check_servable
-from sim.core.step import Limit, StepOutcome, StepPlan
+from sim.core.step import Limit, StepPlan
 from sim.core.step_in_making import StepInMaking
 from sim.core.swap import SwapSpace
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from sim.core.config import SchedulerConfig
 
 
-class Scheduler:
+class Scheduler(Outputs):
     """Decides step by step. Call `add_request` and `abort` at any time, then `schedule()` and `commit()` in turn.
 
     cohorts: see `sim.core.cohort`; without, the same is decided, request by request.
@@ -31,8 +32,7 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig, *, cohorts: bool = True) -> None:
         self.config = config
         self.kv_cache_manager = KVCacheManager(config)
-        # With drafts no step is like the one before.
-        self.cohort = Cohort(config, self.kv_cache_manager, is_open=cohorts and not config.num_speculative_tokens)
+        self.cohort = Cohort(config, self.kv_cache_manager, is_open=cohorts and config.has_cohorts)
         self.waiting: RequestQueue = make_queue(config.policy)
         self.swap = SwapSpace(config)
         self.running: list[Request] = []
@@ -46,6 +46,27 @@ class Scheduler:
     def num_held(self) -> int:
         """Requests that wait for admission, swapped ones among them."""
         return len(self.waiting) + len(self.swap.requests)
+
+    @property
+    def num_host_blocks(self) -> int:
+        """Blocks of host memory in use."""
+        return self.swap.num_used_blocks
+
+    def held(self) -> list[Request]:
+        """Requests that wait, swapped ones first."""
+        return [*self.swap.requests, *self.waiting]
+
+    def holding(self) -> list[Request]:
+        """Requests with KV blocks."""
+        return self.running
+
+    def has_news(self) -> bool:
+        """Somebody left since the last step, and that is worth a step (offloading)."""
+        return False
+
+    def is_settled(self) -> bool:
+        """No KV is on its way beside the steps, nor has to be sent before the next."""
+        return True
 
     def add_request(self, request: Request) -> None:
         """Queue a request. Raises RequestRejected if it could never be served."""
@@ -80,56 +101,21 @@ class Scheduler:
         if not step.requests:
             self.cohort.in_flight.pop()
         num_free = self.kv_cache_manager.num_free_blocks
-        return step.plan(len(self.running), self.num_held, num_free, self.swap.num_used_blocks)
-
-    def commit(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
-        """Take in what the model sampled; returns the requests that finished, in the plan's order."""
-        if not plan.requests:
-            return []
-        if outcome.stopped:
-            self.cohort.dissolve()  # who stops early was not known ahead
-        settled = self.cohort.commit()
-        finished = [request for request in list(self.cohort.ending) if self._take_output(request, 1, None)]
-        for position in range(settled, len(plan.requests)):
-            request, sampled = plan.requests[position], outcome.num_sampled[position]
-            # Aborted while the step ran: its output has nowhere to go. In the cohort: it has had its output.
-            if sampled and request.joined is None and not request.is_finished:
-                self._reject_drafts(request, plan.num_drafts.get(position, 0) - (sampled - 1))
-                if self._take_output(request, sampled, outcome.stopped.get(position)):
-                    finished.append(request)
-        if outcome.num_new_drafts is not None:
-            for request, drafts in zip(plan.requests, outcome.num_new_drafts, strict=True):
-                # A drafter may propose for prompts in flight too; nobody verifies that.
-                request.num_draft_tokens = 0 if request.is_prefill_chunk else drafts
-        return finished
-
-    def _take_output(self, request: Request, sampled: int, stop_at: int | None) -> bool:
-        """A request's tokens are back, one of them perhaps a stop token; whether it is finished."""
-        kept = min(sampled if stop_at is None else stop_at, request.final_num_tokens - request.num_tokens)
-        self._append_tokens(request, kept)
-        if stop_at != kept and request.num_tokens < request.final_num_tokens:
-            return False
-        self._drop(request)
-        request.status = Status.FINISHED
-        return True
-
-    def _reject_drafts(self, request: Request, rejected: int) -> None:
-        """Rejected drafts were computed in vain; blocks that they filled stay with the request."""
-        request.num_computed_tokens -= rejected
-
-    def _append_tokens(self, request: Request, n: int) -> None:
-        request.num_tokens += n
+        return step.plan(len(self.running), self.num_held, num_free, self.num_host_blocks)
 
     def _drop(self, request: Request) -> None:
         """It leaves, wherever it is: async, a request can get its last token while it waits after a preemption."""
         if request.status is Status.RUNNING:
             self.cohort.drop(request)
             self.running.remove(request)
-            self.kv_cache_manager.free(request)
+            self._free(request)
         elif request.status is Status.SWAPPED:
             self.swap.give_back(request)
         else:
             self.waiting.remove(request)
+
+    def _free(self, request: Request) -> None:
+        self.kv_cache_manager.free(request)
 
     def _after_schedule(self, step: StepInMaking) -> None:
         """What async scheduling adds."""
@@ -187,6 +173,8 @@ class Scheduler:
         while not self.kv_cache_manager.allocate_slots(request, n):
             self.cohort.dissolve()
             victim = self._choose_victim()
+            if not self._may_preempt(victim):
+                return False
             self.running.remove(victim)
             if victim in step.requests:
                 # Its hashes of this step stay, though the blocks will never be computed: vLLM's flaw.
@@ -202,6 +190,10 @@ class Scheduler:
         if self.config.policy == "priority":
             return max(self.running, key=lambda request: (request.priority, request.arrival_time))
         return self.running[-1]
+
+    def _may_preempt(self, victim: Request) -> bool:  # noqa: ARG002  # async offloading looks at it
+        """Whether its blocks would be free at once."""
+        return True
 
     def _preempt(self, request: Request, step: StepInMaking) -> None:
         """Out of the running: its KV goes to the swap space, where there is one with room, or is computed again.
@@ -237,24 +229,27 @@ class Scheduler:
             elif swapped:
                 step.limit = self._swap_in(swapped.peek(), step)
             else:
-                step.limit = self._admit(waiting.peek(), step)
+                step.limit = self._admit(waiting, step)
 
     def _swap_in(self, request: Request, step: StepInMaking) -> Limit:
         """Bring a swapped request back and go on with it where it was; what lacks if that cannot be."""
         n = self._num_new_tokens(request, step)
-        total = request.num_computed_tokens + n
-        if not self.kv_cache_manager.admit(request, [], total, anything_running=bool(self.running)):
-            return self.kv_cache_manager.what_lacks(request, [], total)
+        if not self.kv_cache_manager.admit(request, [], n, anything_running=bool(self.running)):
+            return self.kv_cache_manager.what_lacks(request, [], n)
         step.swapped_in.append((request, self.swap.give_back(request)))
         request.status = Status.RUNNING
         self.running.append(request)
         step.add(request, n)
         return Limit.NOTHING
 
-    def _admit(self, request: Request, step: StepInMaking) -> Limit:
-        """Move the queue's head to running, with its first tokens; what lacks if it cannot."""
-        hit = self.kv_cache_manager.find_computed_blocks(request)
-        num_hit_tokens = len(hit) * self.config.block_size
+    def _admit(self, queue: RequestQueue, step: StepInMaking) -> Limit:
+        """Move a queue's head to running, with its first tokens; what lacks if it cannot.
+
+        What it has computed already, if anything (offloading), counts as a hit.
+        """
+        request = queue.peek()
+        hit = [] if request.num_blocks else self.kv_cache_manager.find_computed_blocks(request)
+        num_hit_tokens = request.num_computed_tokens + len(hit) * self.config.block_size
         n = request.num_tokens - num_hit_tokens
         drafts = self._padding(n, num_hit_tokens, step)
         if drafts and n + drafts > step.budget:
@@ -266,7 +261,7 @@ class Scheduler:
             n = step.budget
         if not self.kv_cache_manager.admit(request, hit, n, anything_running=bool(self.running)):
             return self.kv_cache_manager.what_lacks(request, hit, n)
-        self.waiting.pop()
+        queue.pop()
         self.running.append(request)
         if request.status is Status.PREEMPTED:
             request.num_recomputed_tokens -= num_hit_tokens

@@ -33,6 +33,15 @@ class Limit(enum.Enum):
     """All of it did, but not beside the blocks that the watermark keeps free."""
     PREEMPTION = "preemption"
     """Somebody was preempted in this step, so nobody was admitted."""
+    TRANSFER = "transfer"
+    """All who wait need KV that is on its way to or from host memory."""
+
+
+class Transfer(NamedTuple):
+    """KV blocks that go to or from host memory beside the steps, by the number that `transfer_done` is told."""
+
+    number: int
+    num_blocks: int
 
 
 class StepPlan(NamedTuple):
@@ -65,6 +74,14 @@ class StepPlan(NamedTuple):
     """Those of the preempted whose KV is copied to host memory before this step runs, each with its blocks."""
     swapped_in: Sequence[tuple[Request, int]] = ()
     """Requests whose KV is copied back before this step runs, each with its blocks."""
+    loads: Sequence[Transfer] = ()
+    """From host memory, to start when this step has run."""
+    stores: Sequence[Transfer] = ()
+    """To host memory, to start when this step has run and, so as not to delay it, the next one begins."""
+    flushes: Sequence[int] = ()
+    """Numbers of stores that must be over before this step computes."""
+    host_queries: int = 0
+    """Tokens that were looked for in host memory by requests admitted or loading in this step."""
     num_host_blocks: int = 0
     """Blocks of host memory in use after the call."""
 

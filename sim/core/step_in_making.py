@@ -9,6 +9,7 @@ from sim.core.step import Limit, StepPlan
 
 if TYPE_CHECKING:
     from sim.core.request import Request
+    from sim.core.step import Transfer
 
 
 @dataclass(slots=True)
@@ -33,6 +34,10 @@ class StepInMaking:
     preempted: list[Request] = field(default_factory=list)
     swapped_out: list[tuple[Request, int]] = field(default_factory=list)
     swapped_in: list[tuple[Request, int]] = field(default_factory=list)
+    loads: list[Transfer] = field(default_factory=list)
+    stores: list[Transfer] = field(default_factory=list)
+    flushes: list[int] = field(default_factory=list)
+    host_queries: int = 0
     prompt_in_flight: bool = False
     """A running request was scheduled that had not caught up in its step before."""
     limit: Limit = Limit.NOTHING
@@ -102,5 +107,9 @@ class StepInMaking:
             limit=self.limit,
             swapped_out=self.swapped_out,
             swapped_in=self.swapped_in,
+            loads=self.loads,
+            stores=self.stores,
+            flushes=self.flushes,
+            host_queries=self.host_queries,
             num_host_blocks=num_host_blocks,
         )

@@ -49,8 +49,9 @@ def configs(draw):
         async_scheduling=draw(st.booleans()),
         num_speculative_tokens=drafts,
         spec_method=draw(st.sampled_from(["ngram", "eagle", "draft_model"])),
-        kv_preemption=draw(st.sampled_from(["recompute", "swap"])),
+        kv_preemption=draw(st.sampled_from(["recompute", "swap", "offload", "offload"])),
         num_host_blocks=draw(st.sampled_from([0, 1, 7, 40, 10_000])),
+        offload_prompt_only=draw(st.booleans()),
     )
 
 
@@ -61,6 +62,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.watch = Invariants(self.scheduler)
         self.requests: list[Request] = []
         self.in_flight: deque[StepPlan] = deque()
+        self.open: list[int] = []
+        """Transfers on their way."""
 
     @rule(
         shared=st.integers(0, 2),
@@ -104,10 +107,24 @@ class SchedulerMachine(RuleBasedStateMachine):
             plan = self.scheduler.schedule()
             self.watch.plan_made(plan)
             self.in_flight.append(plan)
+            self.open += [transfer.number for transfer in (*plan.loads, *plan.stores)]
+            assert all(number in self.open for number in plan.flushes)
+            for number in plan.flushes:
+                self.transfer(number)
             if not plan.requests:
                 break
         if self.in_flight:
             self.take_output(self.in_flight.popleft(), choose)
+
+    def transfer(self, number):
+        self.open.remove(number)
+        self.scheduler.transfer_done(number)
+        self.watch.settled()
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def some_transfer_is_done(self, data):
+        self.transfer(data.draw(st.sampled_from(self.open)))
 
     def take_output(self, plan, choose):
         partial = set(plan.partial)
@@ -147,6 +164,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             if not self.scheduler.num_unfinished and not self.in_flight:
                 break
             self.take_step(lambda _low, high: high)
+            for number in self.open[:1]:
+                self.transfer(number)
+        for number in list(self.open):
+            self.transfer(number)
         assert not self.scheduler.num_unfinished
         assert all(request.is_finished for request in self.requests)
         assert self.scheduler.kv_cache_manager.num_free_blocks == self.scheduler.config.usable_blocks

@@ -1,0 +1,58 @@
+"""Offloading with steps in flight: what these may still write is not free before they have been processed.
+
+Mirrors the deferred frees of vllm/v1/core/sched/scheduler.py (vLLM 0.32), which it needs with a connector only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.core.async_scheduler import AsyncScheduler
+from sim.core.offloading import OffloadingScheduler
+
+if TYPE_CHECKING:
+    from sim.core.config import SchedulerConfig
+    from sim.core.request import Request
+    from sim.core.step import StepOutcome, StepPlan
+
+
+class AsyncOffloadingScheduler(OffloadingScheduler, AsyncScheduler):
+    """Nobody is preempted who is in a step in flight: the request that lacks blocks, and all behind it, sit it out."""
+
+    def __init__(self, config: SchedulerConfig, *, cohorts: bool = True) -> None:
+        super().__init__(config, cohorts=cohorts)
+        self._in_flight: list[StepPlan] = []
+        self.unfreed: dict[Request, None] = {}
+        """Finished, with blocks that a step in flight may write."""
+
+    def schedule(self) -> StepPlan:
+        """Decide the next step."""
+        plan = super().schedule()
+        if plan.requests:
+            self._in_flight.append(plan)
+        return plan
+
+    def commit(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
+        """Take in what the model sampled, and the blocks of those who were finished before."""
+        if plan.requests:
+            self._in_flight.remove(plan)
+        for request in [request for request in self.unfreed if not self._flies(request)]:
+            del self.unfreed[request]
+            self.kv_cache_manager.free(request)
+        return super().commit(plan, outcome)
+
+    def holding(self) -> list[Request]:
+        """Requests with KV blocks: also those that steps in flight keep."""
+        return [*super().holding(), *self.unfreed]
+
+    def _flies(self, request: Request) -> bool:
+        return any(request in plan.requests for plan in self._in_flight)
+
+    def _may_preempt(self, victim: Request) -> bool:
+        return not self._flies(victim)
+
+    def _free(self, request: Request) -> None:
+        if self._flies(request):
+            self.unfreed[request] = None
+        else:
+            super()._free(request)
