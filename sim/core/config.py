@@ -123,6 +123,11 @@ class SchedulerConfig:
         return not self.num_speculative_tokens and (self.kv_preemption != "offload" or self.offload_prompt_only)
 
     @property
+    def shares_text(self) -> bool:
+        """Requests can find each other's KV, on the GPU or in host memory."""
+        return self.enable_prefix_caching or self.kv_preemption == "offload"
+
+    @property
     def num_draft_slots(self) -> int:
         """Input slots that each scheduled request takes on top of its tokens."""
         return int(self.spec_method == "draft_model" and self.num_speculative_tokens > 0)

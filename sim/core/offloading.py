@@ -97,9 +97,13 @@ class OffloadingScheduler(Scheduler):
         gone = [open_.request for open_ in self.transfers.values() if not open_.is_store and open_.request.is_finished]
         return [*super().holding(), *self.loading, *gone]
 
+    def has_news(self) -> bool:
+        """Somebody left since the last step, and host memory is to be told."""
+        return bool(self._ended)
+
     def is_settled(self) -> bool:
-        """No transfer is open, and none will be while running requests only decode."""
-        return self.config.offload_prompt_only and not self.transfers and not self._ended
+        """No transfer is open, and nobody has left since the last step."""
+        return not self.transfers and not self._ended
 
     def transfer_done(self, number: int) -> None:
         """A load or store of an earlier plan is over."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -60,6 +60,16 @@ class Link:
         while copy.end_s is None:
             self._flow(float("inf"))
         return copy.end_s
+
+    def next_end_s(self) -> float:
+        """When the next copy ends, if none is handed over until then; there must be one."""
+        twin = Link(self.spec)
+        twin._now_s = self._now_s
+        twin._queues = {way: deque(replace(copy) for copy in queue) for way, queue in self._queues.items()}
+        heads = [queue[0] for queue in twin._queues.values() if queue]
+        while all(copy.end_s is None for copy in heads):
+            twin._flow(float("inf"))
+        return twin._now_s
 
     def advance(self, until_s: float) -> None:
         """Let time pass."""

@@ -18,15 +18,16 @@ import simpy
 from sim.core.block_hash import BlockHasher, OwnTextHasher
 from sim.core.decode_run import decode_plan, quiet_steps
 from sim.core.make import make_scheduler
+from sim.core.offloading import OffloadingScheduler
 from sim.core.request import Request as CoreRequest
 from sim.core.servable import RequestRejected
 from sim.engine.leap import plan_leap
-from sim.engine.link import Way
 from sim.engine.sampler import sample
+from sim.engine.transfers import Transfers
 from sim.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from sim.core.block_hash import BlockHashes
     from sim.core.config import SchedulerConfig
@@ -55,6 +56,8 @@ class _Flight(NamedTuple):
     extrapolated: bool
     copy_s: float = 0.0
     """Of its time, what copies take before the device can compute."""
+    transferred: Sequence[int] = ()
+    """Transfers that were over when it was handed to the device."""
 
 
 class NoProgress(InputError):
@@ -81,7 +84,7 @@ class Replica:
         self._env = env
         self._pricing = pricing
         self._log = log
-        self._link = link
+        self._transfers = Transfers(link)
         self._on_answer = on_answer
         self._live: dict[CoreRequest, Request] = {}
         self._work: simpy.Event | None = None
@@ -122,7 +125,7 @@ class Replica:
 
     def _hasher(self, row: int, request: Request) -> BlockHashes:
         """Names of the request's text; what nobody else sends is named for its row."""
-        if request.content is None or not self.scheduler.config.enable_prefix_caching:
+        if request.content is None or not self.scheduler.config.shares_text:
             return OwnTextHasher(row)
         output_content = -2 - row if request.output_content is None else request.output_content
         return BlockHasher(request.content, output_content, self.scheduler.config.block_size)
@@ -136,7 +139,7 @@ class Replica:
                     yield env.at(self._leap.landed_s[-1])
                     self._longest_leap = min(2 * self._longest_leap, _LONG_LEAP)
                     self._land_leap(self._leap, len(self._leap.spans))
-            elif len(self._in_flight) < self._depth and scheduler.num_unfinished and self._launch(env.now):
+            elif len(self._in_flight) < self._depth and self._has_work() and self._launch(env.now):
                 if len(self._in_flight) < self._depth:
                     yield env.at(self._host_free_s)
             elif self._in_flight:
@@ -144,35 +147,46 @@ class Replica:
                 yield env.at(max(self._in_flight[0].end_s, self._host_free_s))
                 self._land(self._in_flight.popleft())
             else:
-                self._work = env.event()
-                yield self._work
+                yield from self._idle()
+
+    def _has_work(self) -> bool:
+        """A step is worth deciding, if only to learn that nothing can be scheduled: KV may have to go to the host."""
+        scheduler = self.scheduler
+        return scheduler.num_unfinished > 0 or scheduler.has_news()
 
     def _launch(self, now_s: float) -> bool:
         """Decide a step and hand it to the device; False when there is nothing to do before an output is back."""
         plan = self.scheduler.schedule()
         self._check_progress(plan)
         if not plan.requests and not plan.preempted:
+            self._transfers.after_step(plan, max(now_s, self._device_free_s))
             return False
         if self.observe is not None:
             self.observe(plan)
         time, extrapolated = self._pricing.price(plan)
         self._host_free_s = now_s + time.host_s
         start_s = max(self._host_free_s, self._device_free_s)
-        copied_s = self._swap(plan, start_s) if plan.swapped_out or plan.swapped_in else start_s
-        self._device_free_s = copied_s + time.device_s
-        self._in_flight.append(
-            _Flight(plan, start_s, self._device_free_s, time.host_s, extrapolated, copied_s - start_s)
-        )
+        ready_s = self._transfers.before_step(plan, start_s)
+        end_s = self._device_free_s = ready_s + time.device_s
+        ended = self._transfers.ended_by(self._host_free_s)
+        self._transfers.after_step(plan, end_s)
+        self._in_flight.append(_Flight(plan, start_s, end_s, time.host_s, extrapolated, ready_s - start_s, ended))
         return True
 
-    def _swap(self, plan: StepPlan, start_s: float) -> float:
-        """Copy what the step swaps, one batch each way; when it is done and the device can compute."""
-        batches = [
-            self._link.copy(way, sum(blocks for _, blocks in swapped), start_s)
-            for way, swapped in ((Way.OUT, plan.swapped_out), (Way.IN, plan.swapped_in))
-            if swapped
-        ]
-        return max(self._link.end_of(batch) for batch in batches)
+    def _idle(self) -> Generator[simpy.Event]:
+        """Wait for work, or for a transfer that somebody waits for."""
+        env, transfers = self._env, self._transfers
+        transfers.start_stores(max(env.now, self._device_free_s))
+        self._work = env.event()
+        end_s = transfers.next_end_s()
+        yield self._work if end_s is None else self._work | env.at(end_s)
+        self._work = None
+        self._tell(transfers.ended_by(env.now))
+
+    def _tell(self, transferred: Sequence[int]) -> None:
+        for number in transferred:
+            assert isinstance(self.scheduler, OffloadingScheduler)
+            self.scheduler.transfer_done(number)
 
     def _plan_leap(self) -> Leap | None:
         """Many rounds at once, if the next ones are sure to be quiet."""
@@ -230,6 +244,7 @@ class Replica:
         for request in self.scheduler.commit(plan, sample(plan)):
             self._log.finished(request)
             self._answer(self._live.pop(request))
+        self._tell(flight.transferred)
 
     def _write_down(self, flight: _Flight) -> None:
         self._log.step(
@@ -248,8 +263,9 @@ class Replica:
 
     def _check_progress(self, plan: StepPlan) -> None:
         """Name who is stuck instead of going round for ever."""
-        if not plan.requests and not plan.preempted and not self._in_flight:
-            head = next(iter([*self.scheduler.swap.requests, *self.scheduler.waiting]))
+        held = self.scheduler.held()
+        if held and not plan.requests and not plan.preempted and not self._in_flight and self.scheduler.is_settled():
+            head = held[0]
             raise NoProgress(
                 f"request {head.request_id} can never be scheduled: {head.num_tokens} tokens,"
                 f" {plan.num_free_blocks} free KV blocks, nothing runs, held back by {plan.limit.value}"
@@ -263,7 +279,7 @@ class Replica:
             self._check_livelock(plan)
 
     def _check_livelock(self, plan: StepPlan) -> None:
-        live = [*self.scheduler.running, *self.scheduler.swap.requests, *self.scheduler.waiting]
+        live = [*self.scheduler.running, *self.scheduler.held()]
         enough = _LIVELOCK_FACTOR * sum(request.num_tokens for request in live)
         if self._barren_tokens > enough or self._barren_steps > enough:
             names = ", ".join(request.request_id for request in [*plan.preempted, *plan.requests][:4])
