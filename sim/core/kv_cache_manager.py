@@ -100,7 +100,8 @@ class KVCacheManager:
         if num_blocks > free - reserved:
             return False
         self._hold(request, hit)
-        self._allocate(request, num_blocks - len(hit))
+        self.block_pool.take(num_blocks - len(hit))
+        self.own(request, num_blocks * self._block_size)
         return True
 
     def _hold(self, request: Request, hit: list[Block]) -> None:

@@ -196,9 +196,9 @@ class OffloadingScheduler(Scheduler):
 
     def _load(self, request: Request, hit: list[Block], hashes: list[int], step: StepInMaking) -> Limit:
         manager = self.kv_cache_manager
-        held = [request for request in self.running if request.is_prefill_chunk] + list(self.loading)
-        reserved = self._step_blocks() + sum(self._missing_blocks(request) for request in held)
-        reserved += sum(self._missing_blocks(open_.request) for open_ in self._new_loads(step))
+        prompts = [request for request in self.running if request.is_prefill_chunk] + list(self.loading)
+        prompts += [self.transfers[load.number].request for load in step.loads]  # not back in their queue yet
+        reserved = self._step_blocks() + sum(self._missing_blocks(request) for request in prompts)
         num_blocks = len(hit) + len(hashes)
         if not manager.admit_load(request, hit, num_blocks, reserved, anything_running=bool(self.running)):
             return Limit.BLOCKS
@@ -211,10 +211,6 @@ class OffloadingScheduler(Scheduler):
         self._being_loaded.update(hashes)
         step.loads.append(self._open(request, hashes, is_store=False))
         return Limit.TRANSFER
-
-    def _new_loads(self, step: StepInMaking) -> list[_Open]:
-        """Loads of this step, whose requests are not back in their queue yet."""
-        return [self.transfers[load.number] for load in step.loads]
 
     def _missing_blocks(self, request: Request) -> int:
         """What it still needs for its whole known sequence."""
@@ -238,12 +234,8 @@ class OffloadingScheduler(Scheduler):
                 if request in self._unstored:
                     self._store(request, request.num_computed_tokens, step)
         for request in self._ended:
-            aborted = request.status is Status.ABORTED
-            self._store(
-                request,
-                request.num_computed_tokens if aborted else max(request.num_prompt_tokens, request.num_tokens - 1),
-                step,
-            )
+            known = max(request.num_prompt_tokens, request.num_tokens - 1)
+            self._store(request, request.num_computed_tokens if request.status is Status.ABORTED else known, step)
         for request in self._ended:
             used = self._stored[request].used
             self.tier.use(sorted(used, key=used.__getitem__))
@@ -283,8 +275,6 @@ class OffloadingScheduler(Scheduler):
         self.transfers[number] = _Open(request, hashes, is_store)
         self._stored[request].transfers[number] = None
         return Transfer(number, len(hashes))
-
-    # -- requests that leave ---------------------------------------------------------------------------------------
 
     def _drop(self, request: Request) -> None:
         self._ended.append(request)

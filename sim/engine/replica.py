@@ -131,7 +131,7 @@ class Replica:
         return BlockHasher(request.content, output_content, self.scheduler.config.block_size)
 
     def _run(self) -> Generator[simpy.Event]:
-        env, scheduler = self._env, self.scheduler
+        env = self._env
         while True:
             self._leap = self._plan_leap()
             if self._leap is not None:

@@ -199,9 +199,9 @@ MUTANTS = {
         "prefix",
     ),
     # Speculation
-    "rejected drafts stay computed": ("scheduler", "request.num_computed_tokens -= rejected", "pass", "spec"),
+    "rejected drafts stay computed": ("outputs", "request.num_computed_tokens -= rejected", "pass", "spec"),
     "drafts for a prompt in flight are verified": (
-        "scheduler",
+        "outputs",
         "0 if request.is_prefill_chunk else drafts",
         "drafts",
         "spec smallthr tinybudget",
