@@ -28,7 +28,8 @@ AUTO_LENGTH = -1
 """`--max-model-len auto`: the longest that the KV cache can hold, at most the model's own."""
 
 POLICIES = ("fcfs", "priority")
-KV_PREEMPTIONS = ("recompute", "swap")
+KV_PREEMPTIONS = ("recompute", "swap", "offload")
+KV_OFFLOADING_BACKENDS = ("native", "lmcache")
 PERFORMANCE_MODES = ("balanced", "interactivity", "throughput")
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
 KV_CACHE_DTYPES = ("auto", *KV_DTYPE_BYTES)
@@ -49,6 +50,7 @@ VLLM_DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "watermark": 0.0,
         "performance_mode": "balanced",
         "async_scheduling": True,
+        "kv_offloading_backend": "native",
     }
 )
 """Defaults that depend on nothing, as of vLLM 0.32."""
@@ -67,7 +69,7 @@ NOT_BUILT: Mapping[str, NotBuilt] = MappingProxyType(
         "spec_method": NotBuilt(None, "speculative decoding is not simulated"),
         "spec_model": NotBuilt(None, "speculative decoding is not simulated"),
         "spec_tokens": NotBuilt(None, "speculative decoding is not simulated"),
-        "kv_offloading_size": NotBuilt(None, "offloading of KV blocks is not simulated"),
+        "kv_offloading_backend": NotBuilt("native", "LMCache is not simulated"),
         "max_num_queued_reqs": NotBuilt(None, "the API server's queue limit is not simulated"),
         "max_num_queued_tokens": NotBuilt(None, "the API server's queue limit is not simulated"),
         "stream_interval": NotBuilt(1, "each token is streamed by itself"),
@@ -92,8 +94,9 @@ class EngineConfig:
     """Flags of `vllm serve`, under its names; None is unset. Raises InputError for a value that vLLM refuses.
 
     Units: tokens, requests, blocks; `gpu_memory_utilization` and `watermark` are fractions, `kv_cache_memory_bytes` is
-    per GPU. `max_model_len` of -1 is vLLM's `auto`. Not vLLM's: `kv_preemption`, `pcie_bandwidth` (GB/s one way),
-    `pcie_latency` (microseconds), and `swap_space` (GiB per GPU), which vLLM had until 0.18.
+    per GPU, `kv_offloading_size` is in GiB over all. `max_model_len` of -1 is vLLM's `auto`. Not vLLM's:
+    `kv_preemption`, `pcie_bandwidth` (GB/s one way), `pcie_latency` (microseconds), `swap_space` (GiB per GPU), which
+    vLLM had until 0.18, and `offload_prompt_only`, which it takes in --kv-transfer-config.
     """
 
     dtype: str | None = None
@@ -122,8 +125,10 @@ class EngineConfig:
     spec_model: str | None = None
     spec_tokens: int | None = None
     kv_offloading_size: float | None = None
+    kv_offloading_backend: str | None = None
     kv_preemption: str | None = None
     swap_space: float | None = None
+    offload_prompt_only: bool | None = None
     pcie_bandwidth: float | None = None
     pcie_latency: float | None = None
     max_num_queued_reqs: int | None = None
@@ -239,15 +244,17 @@ _ONE_OF = {
     "scheduling_policy": POLICIES,
     "performance_mode": PERFORMANCE_MODES,
     "kv_preemption": KV_PREEMPTIONS,
+    "kv_offloading_backend": KV_OFFLOADING_BACKENDS,
 }
 
 _HUGE = 1e9
 _REAL = (
     ("swap_space", 0.0, "a number of GiB, 0 or more"),
+    ("kv_offloading_size", 0.0, "a number of GiB, 0 or more"),
     ("pcie_bandwidth", 1e-9, "GB/s, more than 0"),
     ("pcie_latency", 0.0, "microseconds, 0 or more"),
 )
-"""Flags that are not vLLM's: name, least value, what is expected."""
+"""Flags of host memory: name, least value, what is expected."""
 
 
 class Settled(NamedTuple):
@@ -353,4 +360,5 @@ def _scheduler(
         async_scheduling=bool(said.async_scheduling),
         kv_preemption=host.preemption,
         num_host_blocks=host.num_blocks,
+        offload_prompt_only=said.offload_prompt_only is not False,
     )

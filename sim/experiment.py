@@ -136,6 +136,7 @@ def _host(config: SchedulerConfig, link: Link) -> dict[str, object]:
         "host": {
             "mode": config.kv_preemption,
             "num_blocks": config.num_host_blocks,
+            "block_size": config.block_size,
             "block_bytes": link.spec.block_bytes,
             "bytes_per_s": link.spec.bytes_per_s,
             "both_bytes_per_s": link.spec.both_bytes_per_s,

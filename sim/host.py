@@ -22,6 +22,9 @@ GIB = 1 << 30
 SWAP_SPACE_GIB = 4.0
 """`--swap-space` where it is not given: its default in all vLLM versions that had it."""
 
+PAGE_BYTES = 4096
+"""Of host memory: vLLM rounds an offloaded block, of all GPUs together, up to whole pages."""
+
 SWAP_SPACE_GONE = "gone since vLLM 0.18: V1 preempts by recompute only; --kv-preemption swap brings it back, as V0 was"
 
 PCIE_BYTES_PER_S = {4: (25e9, 41.5e9), 5: (50e9, 83e9)}
@@ -67,17 +70,36 @@ class HostMemory(NamedTuple):
 
 def host_memory(said: EngineConfig, block_size: int, gpu: GpuSpec | None, model: ModelSpec | None) -> HostMemory:
     """What `--kv-preemption` and its flags ask for. Raises InputError for flags that contradict each other."""
-    preemption: KvPreemption = "swap" if said.kv_preemption == "swap" else "recompute"
-    if said.swap_space is not None and preemption != "swap":
-        raise InputError(f"--swap-space: {SWAP_SPACE_GONE}")
+    preemption = _preemption(said)
     if preemption == "recompute":
         return HostMemory("recompute", 0, None)
     if model is None:
         raise InputError(field="kv_preemption", value=preemption, expected="a model that tells how large a KV block is")
     parallel = ParallelSpec(said.tensor_parallel_size or 1)
     block_bytes = block_size * model.kv_bytes_per_token(said.kv_cache_dtype or "auto", parallel)
-    size_gib = SWAP_SPACE_GIB if said.swap_space is None else said.swap_space
-    return HostMemory(preemption, int(size_gib * GIB // block_bytes), _link(said, gpu, block_bytes))
+    if preemption == "swap":
+        num_blocks = int((SWAP_SPACE_GIB if said.swap_space is None else said.swap_space) * GIB) // block_bytes
+    else:
+        chunk_bytes = -(-block_bytes * parallel.tensor_parallel_size // PAGE_BYTES) * PAGE_BYTES
+        num_blocks = int((said.kv_offloading_size or 0.0) * GIB) // chunk_bytes
+    return HostMemory(preemption, num_blocks, _link(said, gpu, block_bytes))
+
+
+def _preemption(said: EngineConfig) -> KvPreemption:
+    """As vLLM, which offloads as soon as it is told how much."""
+    size_gib, asked = said.kv_offloading_size, said.kv_preemption
+    preemption = asked or ("recompute" if size_gib is None else "offload")
+    if said.swap_space is not None and preemption != "swap":
+        raise InputError(f"--swap-space: {SWAP_SPACE_GONE}")
+    if size_gib is not None and preemption != "offload":
+        raise InputError(f"--kv-offloading-size contradicts --kv-preemption {preemption}")
+    if preemption == "offload":
+        if size_gib is None:
+            raise InputError(field="kv_offloading_size", expected="GiB of host memory, with kv_preemption offload")
+        return "offload"
+    if said.offload_prompt_only is not None:
+        raise InputError(f"--offload-prompt-only goes with --kv-offloading-size, not with --kv-preemption {preemption}")
+    return "swap" if preemption == "swap" else "recompute"
 
 
 def _link(said: EngineConfig, gpu: GpuSpec | None, block_bytes: int) -> HostLink:

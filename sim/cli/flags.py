@@ -16,6 +16,7 @@ from sim.config import (
     AUTO_LENGTH,
     DTYPES,
     KV_CACHE_DTYPES,
+    KV_OFFLOADING_BACKENDS,
     KV_PREEMPTIONS,
     NO_EFFECT,
     NOT_BUILT,
@@ -94,6 +95,7 @@ GROUPS: Mapping[str, tuple[Flag, ...]] = {
         Flag("num_gpu_blocks_override", int, "KV blocks, in place of what fits in memory."),
         Flag("block_size", int, "Tokens of one KV block."),
         Flag("enable_prefix_caching", bool, "Reuse the KV blocks of equal beginnings."),
+        Flag("kv_offloading_size", float, "GiB of host memory, over all GPUs, to offload KV blocks to."),
         Flag("kv_cache_dtype", click.Choice(KV_CACHE_DTYPES), "Type of K and V; `auto` is the model's."),
     ),
     "Model and GPUs": (
@@ -112,7 +114,7 @@ GROUPS: Mapping[str, tuple[Flag, ...]] = {
         Flag("spec_method", str, "Speculative decoding."),
         Flag("spec_model", str, "Speculative decoding."),
         Flag("spec_tokens", int, "Speculative decoding."),
-        Flag("kv_offloading_size", float, "GiB of host memory for KV blocks."),
+        Flag("kv_offloading_backend", click.Choice(KV_OFFLOADING_BACKENDS), "Who offloads KV blocks."),
         Flag("max_num_queued_reqs", int, "Requests that the API server takes in."),
         Flag("max_num_queued_tokens", whole_number, "Prompt tokens that the API server takes in."),
         Flag("stream_interval", int, "Tokens sent together."),
@@ -126,11 +128,14 @@ OURS: Mapping[str, tuple[Flag, ...]] = {
         Flag(
             "kv_preemption",
             click.Choice(KV_PREEMPTIONS),
-            "What becomes of a preempted request's KV: computed again, as in V1 (default), or swapped to host memory,"
-            " as in V0: a counterfactual.",
+            "What becomes of a preempted request's KV: computed again (V1's default); found in host memory, where all"
+            " KV is copied (V1 with --kv-offloading-size); or swapped there and back, as V0 did: a counterfactual.",
         ),
         Flag(
             "swap_space", float, f"GiB of host memory per GPU, with --kv-preemption swap. Default: {SWAP_SPACE_GIB:g}."
+        ),
+        Flag(
+            "offload_prompt_only", bool, "Offload KV of prompts only, not of generated text. Default: yes, as vLLM's."
         ),
         Flag("pcie_bandwidth", float, "GB/s to or from host memory. Default: by GPU, else 50."),
         Flag("pcie_latency", float, "Microseconds from a copy's launch to its first byte. Default: 10."),

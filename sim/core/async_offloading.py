@@ -5,6 +5,7 @@ Mirrors the deferred frees of vllm/v1/core/sched/scheduler.py (vLLM 0.32), which
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from sim.core.async_scheduler import AsyncScheduler
@@ -21,7 +22,7 @@ class AsyncOffloadingScheduler(OffloadingScheduler, AsyncScheduler):
 
     def __init__(self, config: SchedulerConfig, *, cohorts: bool = True) -> None:
         super().__init__(config, cohorts=cohorts)
-        self._in_flight: list[StepPlan] = []
+        self._in_flight: deque[StepPlan] = deque()
         self.unfreed: dict[Request, None] = {}
         """Finished, with blocks that a step in flight may write."""
 
@@ -35,7 +36,7 @@ class AsyncOffloadingScheduler(OffloadingScheduler, AsyncScheduler):
     def commit(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
         """Take in what the model sampled, and the blocks of those who were finished before."""
         if plan.requests:
-            self._in_flight.remove(plan)
+            self._in_flight.popleft()
         for request in [request for request in self.unfreed if not self._flies(request)]:
             del self.unfreed[request]
             self.kv_cache_manager.free(request)

@@ -74,25 +74,27 @@ class Link:
     def advance(self, until_s: float) -> None:
         """Let time pass."""
         while self._now_s < until_s and any(self._queues.values()):
-            self._flow(until_s - self._now_s)
+            self._flow(until_s)
 
-    def _flow(self, at_most_s: float) -> None:
-        """Go on to where a copy starts to flow or ends, or `at_most_s` on."""
+    def _flow(self, until_s: float) -> None:
+        """Go on to where a copy starts to flow or ends, or until then."""
         heads = [queue[0] for queue in self._queues.values() if queue]
-        flowing = [copy for copy in heads if not copy.wait_s]
-        rate = self._bytes_per_s(len(flowing))
-        ends_s = {copy: copy.wait_s or copy.left_bytes / rate for copy in heads}
-        passed_s = min(at_most_s, *ends_s.values())
-        self._now_s += passed_s
+        rate = self._bytes_per_s(sum(not copy.wait_s for copy in heads))
+        # Compared as times, not as durations: a time that was told must be reached by going there.
+        turns_s = {copy: self._now_s + (copy.wait_s or copy.left_bytes / rate) for copy in heads}
+        then_s = min(until_s, *turns_s.values())
+        passed_s = then_s - self._now_s
+        self._now_s = then_s
         self.busy_s += passed_s
         for copy in heads:
+            is_over = turns_s[copy] <= then_s
             if copy.wait_s:
-                copy.wait_s = 0.0 if ends_s[copy] <= passed_s else copy.wait_s - passed_s
+                copy.wait_s = 0.0 if is_over else copy.wait_s - passed_s
             else:
-                copy.left_bytes = 0.0 if ends_s[copy] <= passed_s else copy.left_bytes - rate * passed_s
+                copy.left_bytes = 0.0 if is_over else copy.left_bytes - rate * passed_s
         for queue in self._queues.values():
             if queue and not queue[0].wait_s and not queue[0].left_bytes:
-                queue.popleft().end_s = self._now_s
+                queue.popleft().end_s = then_s
 
     def _bytes_per_s(self, num_flowing: int) -> float:
         """What each of one or two flows gets."""

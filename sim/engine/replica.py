@@ -27,7 +27,7 @@ from sim.engine.transfers import Transfers
 from sim.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from sim.core.block_hash import BlockHashes
     from sim.core.config import SchedulerConfig
@@ -85,6 +85,8 @@ class Replica:
         self._pricing = pricing
         self._log = log
         self._transfers = Transfers(link)
+        self._unlogged: list[StepPlan] = []
+        """Plans without tokens since the last step."""
         self._on_answer = on_answer
         self._live: dict[CoreRequest, Request] = {}
         self._work: simpy.Event | None = None
@@ -160,6 +162,7 @@ class Replica:
         self._check_progress(plan)
         if not plan.requests and not plan.preempted:
             self._transfers.after_step(plan, max(now_s, self._device_free_s))
+            self._unlogged.append(plan)
             return False
         if self.observe is not None:
             self.observe(plan)
@@ -170,6 +173,9 @@ class Replica:
         end_s = self._device_free_s = ready_s + time.device_s
         ended = self._transfers.ended_by(self._host_free_s)
         self._transfers.after_step(plan, end_s)
+        if any(earlier.loads or earlier.stores for earlier in self._unlogged):
+            plan = _with_transfers_of(self._unlogged, plan)
+        self._unlogged.clear()
         self._in_flight.append(_Flight(plan, start_s, end_s, time.host_s, extrapolated, ready_s - start_s, ended))
         return True
 
@@ -287,3 +293,13 @@ class Replica:
                 f"livelock: {self._barren_steps} steps computed {self._barren_tokens} tokens without a new one;"
                 f" requests {names} preempt each other"
             )
+
+
+def _with_transfers_of(earlier: Iterable[StepPlan], plan: StepPlan) -> StepPlan:
+    """A plan that also counts, for the log, what plans without tokens before it sent on its way."""
+    plans = [*earlier, plan]
+    return plan._replace(
+        loads=[load for each in plans for load in each.loads],
+        stores=[store for each in plans for store in each.stores],
+        host_queries=sum(each.host_queries for each in plans),
+    )

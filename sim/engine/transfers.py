@@ -35,9 +35,9 @@ class Transfers:
     def before_step(self, plan: StepPlan, start_s: float) -> float:
         """Copies that the device waits for; returns when it can compute."""
         self.start_stores(start_s)
-        ready_s = [start_s]
-        if plan.flushes:
-            ready_s += [self.link.end_of(self._copies[number]) for number in plan.flushes]
+        # One that is not there is over, only that the scheduler has not been told yet.
+        waited_for = [self._copies[number] for number in plan.flushes if number in self._copies]
+        ready_s = [start_s, *(self.link.end_of(copy) for copy in waited_for)]
         for way, swapped in ((Way.OUT, plan.swapped_out), (Way.IN, plan.swapped_in)):
             if swapped:  # one batch each way
                 copy = self.link.copy(way, sum(blocks for _, blocks in swapped), start_s)

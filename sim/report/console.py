@@ -28,6 +28,7 @@ _LIMIT_LABELS = {
     "gate": "  by KV blocks for whole prompts:",
     "watermark": "  by the watermark's KV blocks:",
     "preemption": "  by a preemption:",
+    "transfer": "  by KV on its way to or from the host:",
     "client_cap": "  by the client's cap in flight:",
 }
 _SPLIT_LABELS = {
@@ -130,9 +131,13 @@ def _load_lines(load: object) -> Iterator[str]:
 
 def _host_lines(host: object) -> Iterator[str]:
     assert isinstance(host, dict)
-    yield _title("Preemption by swap: V0's, no vLLM of today")
-    yield _plain("Swapped out:", host["swaps"])
-    yield _plain("Recomputed, as host memory was full:", host["recomputed_instead"])
+    if host["mode"] == "swap":
+        yield _title("Preemption by swap: V0's, no vLLM of today")
+        yield _plain("Swapped out:", host["swaps"])
+        yield _plain("Recomputed, as host memory was full:", host["recomputed_instead"])
+    else:
+        yield _title("Offloading")
+        yield _percent("Host memory's hit rate (%):", host["hit_rate"])
     yield _fixed("Copied to host memory (GB):", host["bytes_out"] / 1e9)
     yield _fixed("Copied back (GB):", host["bytes_in"] / 1e9)
     yield _percent("Peak use of host memory (%):", host["peak_usage"])

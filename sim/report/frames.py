@@ -50,8 +50,8 @@ class Frames:
         sampled, running, waiting, free_blocks, admitted, preempted, hit_tokens; of all prompt chunks chunk_pairs (their
         query-key pairs), of the largest, where there is one, chunk_tokens, chunk_context (computed before) and
         chunk_row (of `requests`); extrapolated (bool), limit (what ended admission, a value of core's Limit).
-        Where KV goes to host memory: swapped (requests that left for it), blocks_out, blocks_in, host_blocks (in use)
-        and copy_s (what copies add to the step, a part of end_s - start_s); else all 0.
+        Where KV goes to host memory: swapped (requests that left for it), blocks_out, blocks_in, host_queries (tokens
+        looked for there), host_blocks (in use), copy_s (what copies add to the step, of end_s - start_s); else all 0.
     meta: what made the run, JSON values only. The reports read, each optional: elpase_version, vllm_semantics,
         profile, seed, trace, model, label (str); flags, workload, server, config (dict); num_gpu_blocks (int, with the
         null block); max_concurrency (cap in flight, None = open loop); request_rate (requests/s, None for a trace's

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 ORDERING_ONLY_UTILIZATION = 0.95
 """Waiting grows as 1 / (1 - utilization): at this one a capacity wrong by 2 % moves it by -27 or +61 %."""
 
-_LIMITS = ("tokens", "seqs", "blocks", "gate", "watermark", "preemption")
+_LIMITS = ("tokens", "seqs", "blocks", "gate", "watermark", "preemption", "transfer")
 """Values of the column `limit` that leave requests waiting: budget, max_num_seqs, KV blocks for this step's tokens, for
-the whole prompt, or beside the watermark, a preemption's pause."""
+the whole prompt, or beside the watermark, a preemption's pause, KV on its way."""
 
 
 def insight(frames: Frames) -> dict[str, object]:
@@ -53,18 +53,20 @@ def _host(frames: Frames) -> dict[str, object]:
     span_s = _span_s(steps)
     copy_s = float(steps["copy_s"].sum())
     peak_blocks = int(steps["host_blocks"].max()) if len(steps) else 0
-    swaps = int(steps["swapped"].sum())
+    swaps, moved_in = int(steps["swapped"].sum()), int(steps["blocks_in"].sum())
+    is_swap = host["mode"] == "swap"
     return {
         "host": {
             "mode": host["mode"],
-            "counterfactual": host["mode"] == "swap",
+            "counterfactual": is_swap,
             "num_blocks": num_blocks,
             "peak_blocks": peak_blocks,
             "peak_usage": _share(peak_blocks, num_blocks),
             "swaps": swaps,
-            "recomputed_instead": int(steps["preempted"].sum()) - swaps,
+            "recomputed_instead": int(steps["preempted"].sum()) - swaps if is_swap else 0,
+            "hit_rate": _share(moved_in * host["block_size"], int(steps["host_queries"].sum())) if not is_swap else 0.0,
             "bytes_out": int(steps["blocks_out"].sum()) * block_bytes,
-            "bytes_in": int(steps["blocks_in"].sum()) * block_bytes,
+            "bytes_in": moved_in * block_bytes,
             "copy_s": copy_s,
             "copy_share": _share(copy_s, span_s),
             "link_busy_share": _share(host["link_busy_s"], span_s),

@@ -48,6 +48,7 @@ _STEP_COUNTS = (
     "swapped",
     "blocks_out",
     "blocks_in",
+    "host_queries",
     "host_blocks",
 )
 _STEP = struct.Struct(f"={len(_STEP_FLOATS)}d{len(_STEP_COUNTS)}q?B")
@@ -167,7 +168,7 @@ class RunLog:
             self._steps += _STEP.pack(
                 start_s, end_s, host_s, 0.0, 0.0,
                 num_seqs, num_seqs, 0, num_seqs, num_seqs, num_seqs, num_waiting, free,
-                0, 0, 0, 0, 0, 0, 0, 0, 0, last.num_host_blocks, False, code,
+                0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last.num_host_blocks, False, code,
             )  # fmt: skip
             self._ends.append(end_s)
             self.num_tokens += num_seqs
@@ -192,8 +193,9 @@ class RunLog:
             sum([hit for _, hit in plan.admitted]),
             *largest,
             len(plan.swapped_out),
-            sum([blocks for _, blocks in plan.swapped_out]),
-            sum([blocks for _, blocks in plan.swapped_in]),
+            sum([blocks for _, blocks in (*plan.swapped_out, *plan.stores)]),
+            sum([blocks for _, blocks in (*plan.swapped_in, *plan.loads)]),
+            plan.host_queries,
             plan.num_host_blocks,
             extrapolated,
             _LIMITS[plan.limit],

@@ -51,8 +51,9 @@ def runs(draw):
         enable_prefix_caching=draw(st.booleans()),
         scheduler_reserve_full_isl=draw(st.booleans()),
         async_scheduling=draw(st.booleans()),
-        kv_preemption=draw(st.sampled_from(["recompute", "swap"])),
+        kv_preemption=draw(st.sampled_from(["recompute", "swap", "offload"])),
         num_host_blocks=draw(st.sampled_from([0, 40, 10_000])),
+        offload_prompt_only=draw(st.booleans()),
     )
     host_s = draw(st.sampled_from([0.0, 0.001, 0.03]))
     profile = dataclasses.replace(PROFILE, law=dataclasses.replace(PROFILE.law, host_step_s=host_s))

@@ -110,7 +110,7 @@ ASKED = {
     "spec_method": "ngram",
     "spec_model": "a/drafter",
     "spec_tokens": 4,
-    "kv_offloading_size": 10.0,
+    "kv_offloading_backend": "lmcache",
     "max_num_queued_reqs": 8,
     "max_num_queued_tokens": 8,
     "stream_interval": 2,

@@ -43,6 +43,24 @@ def test_swap_space_in_blocks(flags: dict[str, Any], blocks: int) -> None:
     assert (settled.scheduler.kv_preemption, settled.scheduler.num_host_blocks) == ("swap", blocks)
 
 
+@pytest.mark.parametrize(
+    ("flags", "blocks"),
+    [
+        ({}, 10 * GIB // (16 * 163_840)),
+        ({"kv_preemption": "offload"}, 10 * GIB // (16 * 163_840)),
+        # The size is that of all GPUs together.
+        ({"tensor_parallel_size": 2}, 10 * GIB // (16 * 163_840)),
+        ({"tensor_parallel_size": 8}, 10 * GIB // (16 * 163_840)),
+    ],
+)
+def test_offloading_starts_where_a_size_is_given(flags: dict[str, Any], blocks: int) -> None:
+    """As in vLLM, where the flag alone switches it on."""
+    settled = settle(kv_offloading_size=10, **flags).scheduler
+    assert (settled.kv_preemption, settled.num_host_blocks) == ("offload", blocks)
+    assert settled.offload_prompt_only
+    assert not settle(kv_offloading_size=10, offload_prompt_only=False).scheduler.offload_prompt_only
+
+
 def test_the_link_is_the_gpus_unless_said() -> None:
     assert settle(kv_preemption="swap").host.link == HostLink(16 * 163_840, 50e9, 83e9, 10e-6)
     assert settle("a100-80gb", kv_preemption="swap").host.link == HostLink(16 * 163_840, 25e9, 41.5e9, 10e-6)
@@ -60,13 +78,18 @@ def test_every_gpu_has_a_link(name: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ({"kv_preemption": "swop"}, "kv_preemption: got 'swop', expected one of recompute, swap"),
+        ({"kv_preemption": "swop"}, "kv_preemption: got 'swop', expected one of recompute, swap, offload"),
         ({"swap_space": 4.0}, "--swap-space: gone since vLLM 0.18"),
         ({"swap_space": 4.0, "kv_preemption": "recompute"}, "--swap-space: gone since vLLM 0.18"),
         ({"kv_preemption": "swap", "swap_space": -1.0}, "swap_space: got -1.0, expected a number of GiB, 0 or more"),
         ({"kv_preemption": "swap", "swap_space": float("nan")}, "swap_space: got nan"),
         ({"kv_preemption": "swap", "swap_space": float("inf")}, "swap_space: got inf"),
         ({"kv_preemption": "swap", "pcie_bandwidth": 0.0}, "pcie_bandwidth: got 0.0, expected GB/s, more than 0"),
+        ({"kv_preemption": "offload"}, "kv_offloading_size: expected GiB of host memory"),
+        ({"kv_preemption": "swap", "kv_offloading_size": 4.0}, "--kv-offloading-size contradicts --kv-preemption swap"),
+        ({"kv_offloading_size": -1.0}, "kv_offloading_size: got -1.0, expected a number of GiB, 0 or more"),
+        ({"kv_offloading_size": 4.0, "swap_space": 4.0}, "--swap-space: gone since"),
+        ({"offload_prompt_only": False}, "--offload-prompt-only goes with --kv-offloading-size"),
         ({"pcie_bandwidth": -5.0}, "pcie_bandwidth: got -5.0"),
         ({"pcie_latency": -1.0}, "pcie_latency: got -1.0, expected microseconds, 0 or more"),
     ],

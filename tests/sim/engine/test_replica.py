@@ -158,6 +158,95 @@ def test_any_size_of_host_memory_serves_everybody(constant_profile, num_host_blo
     assert result.steps["host_blocks"].iloc[-1] == 0
 
 
+def offloading_config(**changes):
+    return config(
+        max_num_batched_tokens=512,
+        num_gpu_blocks=21,
+        max_model_len=320,
+        kv_preemption="offload",
+        num_host_blocks=100,
+        **changes,
+    )
+
+
+EVICTED = [
+    Request("a", 0.0, 160, 1, content=((1, 160),)),
+    Request("c", 1.0, 300, 1),  # 19 of 20 blocks: of a's ten, the first is left
+]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_an_idle_server_waits_for_a_load_and_nothing_else(constant_profile, asynchronous):
+    """Nine blocks of 1 MB at 500 MB/s, and 1 ms until the first byte."""
+    requests = [*EVICTED, Request("d", 5.0, 170, 2, content=((1, 160), (2, 10)))]
+    link = HostLink(1_000_000, 500e6, 900e6, 0.001)
+    result = simulate(
+        requests, offloading_config(async_scheduling=asynchronous), constant_profile(0.1), link=link, check=True
+    )
+    row = result.requests.iloc[2]
+    assert row.scheduled_s == pytest.approx(5.0 + 0.001 + 9 / 500)
+    assert row.cached_tokens == 160
+    host = result.summary()["sim"]["host"]
+    assert host["bytes_in"] == 9_000_000
+    assert host["bytes_out"] == (10 + 18) * 1_000_000
+    assert host["hit_rate"] == pytest.approx(9 * 16 / (160 + 300 + 170 - 16))
+    assert (host["copy_s"], host["swaps"], host["counterfactual"]) == (0.0, 0, False)
+    assert host["peak_usage"] == 28 / 100
+
+
+def test_a_busy_server_learns_of_a_load_when_a_step_that_began_after_it_is_over(constant_profile):
+    """d comes during e's step until 5.05. The next one decides its load, which starts when that has run, at 5.15, and
+    is over at 5.169: too late for the step that begins at 5.15. That of 5.25 reports it, and d runs at 5.35."""
+    requests = [*EVICTED, Request("e", 4.95, 10, 30), Request("d", 5.0, 170, 2, content=((1, 160), (2, 10)))]
+    link = HostLink(1_000_000, 500e6, 900e6, 0.001)
+    result = simulate(requests, offloading_config(), constant_profile(0.1), link=link, check=True)
+    assert result.requests["scheduled_s"][3] == pytest.approx(5.35)
+    assert result.steps["blocks_in"].sum() == 9
+    held = result.steps[result.steps["limit"] == "transfer"]
+    assert held["start_s"].tolist() == pytest.approx([5.05, 5.15, 5.25])
+
+
+def test_a_step_that_preempts_waits_for_the_victims_store(constant_profile):
+    """Both prompts end in the first step; the second wants a block of b's ten, which are on their way for 10 s."""
+    requests = [Request("a", 0.0, 160, 20), Request("b", 0.0, 160, 20)]
+    link = HostLink(1_000_000, 1e6, 1.5e6, 0.0)
+    result = simulate(requests, offloading_config(), constant_profile(0.1), link=link, check=True)
+    assert result.steps["preempted"].tolist()[:2] == [0, 1]
+    assert result.steps["copy_s"].tolist()[:3] == pytest.approx([0.0, 20.0, 0.0]), "b's store comes after a's"
+    assert (result.requests["status"] == "finished").all()
+
+
+@pytest.mark.parametrize("num_host_blocks", [0, 1, 12, 10**9])
+@pytest.mark.parametrize("prompt_only", [False, True])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_any_size_of_host_memory_offloads_for_everybody(constant_profile, num_host_blocks, prompt_only, asynchronous):
+    rng = np.random.default_rng(5)
+    requests = [
+        Request(
+            str(i),
+            i * 0.05,
+            int(n) + 40,
+            int(rng.integers(1, 90)),
+            content=((int(rng.integers(1, 4)), 40), (100 + i, int(n))) if i % 2 else None,
+        )
+        for i, n in enumerate(rng.integers(1, 160, 60))
+    ]
+    settings = config(
+        num_gpu_blocks=25,
+        max_model_len=320,
+        kv_preemption="offload",
+        num_host_blocks=num_host_blocks,
+        offload_prompt_only=prompt_only,
+        async_scheduling=asynchronous,
+    )
+    result = simulate(requests, settings, constant_profile(0.05), check=True)
+    assert (result.requests["status"] == "finished").all()
+    host = result.summary()["sim"]["host"]
+    assert (host["bytes_out"] > 0) == (num_host_blocks > 0)
+    assert host["bytes_in"] == 0 if num_host_blocks == 0 else host["bytes_in"] > 0 or num_host_blocks < 20
+    assert result.steps["host_blocks"].max() <= num_host_blocks
+
+
 def test_a_request_that_a_step_passes_over_has_a_longer_gap(constant_profile):
     """priority: the worst one preempts itself, which ends the running pass, so the better one behind it waits."""
     requests = [Request("worse", 0.0, 160, 200, priority=1), Request("better", 0.15, 160, 200)]
