@@ -35,11 +35,16 @@ def write_frames(frames: Frames, folder: Path) -> None:
 
 
 def read_frames(folder: Path) -> Frames:
-    """The frames that `write_frames` wrote there. Raises InputError if a file is missing or not such a table."""
+    """The frames that `write_frames` wrote there.
+
+    Raises InputError if a file is not such a table, or if the two are not of one run; OSError if one is missing.
+    """
     requests = _read(folder / REQUESTS_FILE)
     steps = _read(folder / STEPS_FILE)
     if "itls_s" not in requests.column_names:
         raise InputError(file=folder / REQUESTS_FILE, field="itls_s", expected="a column of token gaps")
+    if requests.schema.metadata[_META_KEY] != steps.schema.metadata[_META_KEY]:
+        raise InputError(f"{folder}: {STEPS_FILE} and {REQUESTS_FILE} are of different runs")
     gaps = requests.column("itls_s").combine_chunks()
     offsets = np.concatenate(([0], np.cumsum(gaps.value_lengths().to_numpy()))).astype(np.int64)
     values_s = gaps.flatten().to_numpy().astype(np.float64)

@@ -1,0 +1,106 @@
+"""`elpase report`: one file, and one clear line for what is no folder of a run of this version."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from sim.report.tables import read_frames, write_frames
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, elpase) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    assert elpase("replay", "azure-conv", "--limit", 30, "--out", folder).code == 0
+    return folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def test_it_is_written_where_it_is_asked_for(run: Path, tmp_path: Path, elpase) -> None:
+    done = elpase("report", run, "-o", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == f"elpase: wrote {tmp_path / 'page.html'} ({len(text.encode()) / 1000:,.0f} kB)\n"
+    assert text.startswith("<!doctype html>")
+    assert "<dt>Command</dt><dd>elpase replay azure-conv --limit 30</dd>" in text
+    assert elpase("report", run).code == 0
+    assert (run / "report.html").read_text(encoding="utf-8") == text
+
+
+def test_a_folder_that_is_none(run: Path, tmp_path: Path, elpase) -> None:
+    assert "there is no such folder, expected the folder of a run" in elpase("report", tmp_path / "nowhere").error
+    assert "is a file, expected the folder of a run" in elpase("report", run / "result.json").error
+    (run / "steps.parquet").unlink()
+    assert elpase("report", run).error == f"{run}: has no steps.parquet: is it what elpase replay --out wrote?"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "told"),
+    [
+        ("result.json", '{"sim": {', "result.json:1: not JSON"),
+        ("result.json", "{}", "result.json: sim: missing, expected an object"),
+        ("requests.parquet", "PAR1", "requests.parquet: not a Parquet table"),
+        ("steps.parquet", "", "steps.parquet: not a Parquet table"),
+    ],
+)
+def test_a_file_that_is_spoilt(run: Path, elpase, file: str, content: str, told: str) -> None:
+    (run / file).write_text(content, encoding="utf-8")
+    assert told in elpase("report", run).error
+
+
+def test_files_of_two_runs(run: Path, elpase) -> None:
+    said = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    (run / "result.json").write_text(json.dumps(said | {"num_prompts": 31}), encoding="utf-8")
+    error = elpase("report", run).error
+    assert "result.json is of 31 requests" in error
+    assert "requests.parquet of 30" in error
+    assert error.endswith("they are of different runs")
+
+
+def test_steps_of_another_run(run: Path, tmp_path: Path, elpase) -> None:
+    assert elpase("replay", "azure-conv", "--limit", 30, "--seed", 1, "--out", tmp_path / "other").code == 0
+    shutil.copy(tmp_path / "other" / "steps.parquet", run)
+    assert "steps.parquet and requests.parquet are of different runs" in elpase("report", run).error
+
+
+def test_a_run_of_another_version(run: Path, elpase) -> None:
+    frames = read_frames(run)
+    frames.meta["elpase_version"] = "9.1.0"
+    write_frames(frames, run)
+    assert "made by elpase 9.1.0, this is 0.1.0: replay it again" in elpase("report", run).error
+    frames.meta["elpase_version"] = "0.1.0"
+    del frames.steps["decodes"]
+    write_frames(frames, run)
+    assert "no column decodes: another version's run, replay it again" in elpase("report", run).error
+
+
+def test_an_output_that_cannot_be_written(run: Path, tmp_path: Path, elpase) -> None:
+    assert "is a directory" in elpase("report", run, "-o", tmp_path).error
+    assert elpase("report", run, "-o", tmp_path / "no" / "where.html").error.endswith("No such file or directory")
+
+
+def test_a_run_that_was_cut_short_is_told(run: Path, elpase) -> None:
+    """Half of the requests unfinished, as Ctrl-C leaves them."""
+    from sim.report.frames import Frames
+    from sim.report.summary import summarize, write_json
+
+    frames = read_frames(run)
+    requests = frames.requests
+    cut = requests.index >= 15
+    requests["status"] = pd.Series(["unfinished" if late else "finished" for late in cut], dtype="str")
+    requests.loc[cut, "finish_s"] = float("nan")
+    frames = Frames(requests, frames.itls, frames.steps, {**frames.meta, "partial": True})
+    write_frames(frames, run)
+    write_json(summarize(frames), run / "result.json")
+    assert elpase("report", run).code == 0
+    text = (run / "report.html").read_text(encoding="utf-8")
+    assert "Cut short: 15 requests did not finish, and are not in the latencies." in text
+    assert "15 of 30 requests finished" in text
