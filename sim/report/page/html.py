@@ -15,6 +15,11 @@ def text(value: object) -> str:
     return escape(str(value))
 
 
+def prose(words: str) -> str:
+    """Text whose numbers stay on one line with their units."""
+    return text(re.sub(r"(?<=\d) (?=%|ms\b|s\b|min\b|h\b)", "\u00a0", words))
+
+
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]], *, wordy: Sequence[int] = ()) -> str:
     """A table with a caption, column heads and row heads (the first cell); columns `wordy` hold sentences."""
     heads = "".join(f'<th scope="col"{_text_class(i, wordy)}>{text(cell)}</th>' for i, cell in enumerate(head))
@@ -49,15 +54,14 @@ def section(name: str, title: str, *parts: str) -> str:
 
 
 def paragraph(words: str, kind: str = "") -> str:
-    """Of text; a number and its unit stay on one line."""
-    together = re.sub(r"(?<=\d) (?=%|ms\b|s\b|min\b|h\b)", "\u00a0", words)
-    return f'<p class="{kind}">{text(together)}</p>' if kind else f"<p>{text(together)}</p>"
+    """Of text."""
+    return f'<p class="{kind}">{prose(words)}</p>' if kind else f"<p>{prose(words)}</p>"
 
 
 def plot(name: str, title: str, alt: str, keys: Iterable[tuple[str, str]] = (), kind: str = "panel") -> str:
     """Room for a figure that page.js draws: a title, what its colours mean, and in words what it shows."""
     told = "".join(f'<span class="key" style="--of:var(--{color})">{text(word)}</span>' for word, color in keys)
     return (
-        f'<figure class="{kind}" id="{kind}-{name}"><figcaption><b>{text(title)}</b>{told}<span class="reading">'
+        f'<figure class="{kind}" id="{kind}-{name}"><figcaption><b>{prose(title)}</b>{told}<span class="reading">'
         f'</span></figcaption><div class="plot" role="img" tabindex="0" aria-label="{text(alt)}"></div></figure>'
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.report.insight import ttft_parts_s
-from sim.report.page.html import paragraph, plot, section, table, text
+from sim.report.page.html import paragraph, plot, prose, section, table, text
 from sim.report.page.numbers import spread, wait_groups
 from sim.report.words import as_ms, latency_headline
 
@@ -113,7 +113,7 @@ def _bar(name: str, parts: Mapping[str, float], most: float) -> str:
     )
     alt = ", ".join(f"{PARTS[part][0]} {as_ms(ms)}" for part, ms in parts.items() if ms)
     return (
-        f'<div class="soft">{text(name)}: {as_ms(sum(parts.values()))}</div>'
+        f'<div class="soft">{prose(f"{name}: {as_ms(sum(parts.values()))}")}</div>'
         f'<div class="bar" role="img" aria-label="{text(name)}: {text(alt)}">{pieces}</div>'
     )
 

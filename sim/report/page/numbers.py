@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 EXACT = 25_000
-BINS = 4_000
+BINS = 12_000
 _UNIT_S = 1e-4
 _MOST_MARKS = 2_000
 _SPREAD_POINTS = 200

@@ -175,7 +175,7 @@
       if (this.limit) {
         const y = this.y(this.limit.value);
         make("line", { class: "limit", x1: LEFT, x2: this.width - RIGHT, y1: y, y2: y }, svg);
-        make("text", { x: this.width - RIGHT - 3, y: y - 4, "text-anchor": "end" }, svg, this.limit.label);
+        make("text", { x: this.width - RIGHT - 3, y: y - 5, "text-anchor": "end" }, svg, this.limit.label);
       }
       if (this.spec.id !== "kv") return;
       const seen = data.preempted_s.filter((moment) => moment >= state.from && moment <= state.to);

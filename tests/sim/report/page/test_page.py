@@ -132,7 +132,7 @@ def test_a_long_run_stays_small_and_says_so(run: FinishedRun, monkeypatch) -> No
     text = run_page(run)
     assert "are too many for a page: it holds means and peaks of" in text
     data = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])
-    assert {len(curve["mean"]) for curve in data["time"]["series"].values()} == {4000}
+    assert {len(curve["mean"]) for curve in data["time"]["series"].values()} == {12_000}
 
 
 COLOR = re.compile(r"--([\w-]+): (#[0-9a-f]{6})")
