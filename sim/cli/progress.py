@@ -33,19 +33,28 @@ class _RateColumn(ProgressColumn):
         return Text(f"{task.completed / task.elapsed:,.0f} requests/s" if task.elapsed else "")
 
 
+def _moves(console: Console) -> bool:
+    """Whether somebody looks on at a terminal that can write over its last line."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def _progress(*columns: tuple[ProgressColumn, int]) -> Progress:
+    """A bar of the columns for which this terminal has room; each has the width from which on it is shown."""
+    console = Console(stderr=True)
+    shown = [column for column, least in columns if console.width >= least]
+    return Progress(*shown, console=console, transient=True, disable=not _moves(console))
+
+
+def _title() -> TextColumn:
+    return TextColumn("{task.description}")
+
+
 @contextmanager
 def progress_bar(title: str, total: int | None = None) -> Iterator[Callable[[float, int], None]]:
     """Yields what to call with the simulated seconds and the requests done; `total` of them, where that is known."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        _DoneColumn(),
-        TextColumn("{task.fields[simulated_s]:,.0f} s simulated"),
-        _RateColumn(),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    simulated = TextColumn("{task.fields[simulated_s]:,.0f} s simulated")
+    columns = ((_title(), 0), (BarColumn(bar_width=24), 110), (_DoneColumn(), 0), (simulated, 60), (_RateColumn(), 84))
+    with _progress(*columns, (TimeElapsedColumn(), 40)) as progress:
         task = progress.add_task(title, total=total, simulated_s=0.0)
         next_s = 0.0
 
@@ -62,7 +71,7 @@ def progress_bar(title: str, total: int | None = None) -> Iterator[Callable[[flo
 def working(title: str) -> Iterator[None]:
     """A line that something is being done, as long as it is, where somebody looks on."""
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not _moves(console):
         yield
         return
     with console.status(title):
@@ -89,9 +98,7 @@ def counting(title: str, unit: str, total: int | None = None) -> Iterator[Callab
     """Yields what to call whenever one more `unit` is done, of `total` where that is known."""
     of = "" if total is None else f"/{total:,}"
     count = TextColumn(f"{{task.completed:,.0f}}{of} {unit}")
-    pace = (_PaceColumn(), TimeElapsedColumn(), _LeftColumn())
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), count, *pace)
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    columns = ((_title(), 0), (BarColumn(bar_width=24), 80), (count, 0), (_PaceColumn(), 60))
+    with _progress(*columns, (TimeElapsedColumn(), 40), (_LeftColumn(), 60)) as progress:
         task = progress.add_task(title, total=total)
         yield lambda: progress.advance(task)

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
 import sim.cli.progress
-from sim.cli.progress import progress_bar, working
+from sim.cli.progress import counting, progress_bar, working
 
 
 @pytest.fixture
-def terminal(monkeypatch) -> io.StringIO:
-    seen = io.StringIO()
-    console = Console(file=seen, force_terminal=True, width=120, color_system=None)
-    monkeypatch.setattr(sim.cli.progress, "Console", lambda **_: console)
-    monkeypatch.setattr(sim.cli.progress, "_EVERY_S", 0.0)
-    return seen
+def terminal_of(monkeypatch):
+    """What a terminal of some width gets to show."""
+
+    def make(width: int, **settings: object) -> io.StringIO:
+        seen = io.StringIO()
+        console = Console(file=seen, force_terminal=True, width=width, color_system=None, **settings)
+        monkeypatch.setattr(sim.cli.progress, "Console", lambda **_: console)
+        monkeypatch.setattr(sim.cli.progress, "_EVERY_S", 0.0)
+        return seen
+
+    return make
+
+
+@pytest.fixture
+def terminal(terminal_of) -> io.StringIO:
+    return terminal_of(120)
 
 
 def test_requests_of_how_many_simulated_time_and_rate(terminal) -> None:
@@ -29,6 +40,34 @@ def test_requests_of_how_many_simulated_time_and_rate(terminal) -> None:
     assert "2,000/2,000 requests" in last
     assert "1,234 s simulated" in last
     assert "requests/s" in last
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
+def test_the_largest_numbers_fit_one_line_uncut(terminal_of, width) -> None:
+    """A second line, or a word with dots for its end, would be all that is seen."""
+    seen = terminal_of(width)
+    with progress_bar("replay", 100_000) as update:
+        update(123_456.0, 100_000)
+    with counting("sweep", "settings", 1_000) as count:
+        count()
+    text = seen.getvalue()
+    assert "100,000/100,000 requests" in text
+    assert "1/1,000 settings" in text
+    assert ("123,456 s simulated" in text) == (width >= 60)
+    assert "…" not in text
+    frames = [frame for frame in re.split(r"\r|\x1b\[[\d?]*[A-Za-z]", text) if frame.strip()]
+    assert all("\n" not in frame.strip() for frame in frames)
+
+
+def test_a_terminal_that_cannot_write_over_its_line_is_left_alone(terminal_of) -> None:
+    seen = terminal_of(80, _environ={"TERM": "dumb"})
+    with progress_bar("replay", 10) as update:
+        update(1.0, 10)
+    with counting("sweep", "settings", 2) as count:
+        count()
+    with working("writing results"):
+        pass
+    assert seen.getvalue() == ""
 
 
 def test_without_a_total_it_counts(terminal) -> None:
