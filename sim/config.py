@@ -7,20 +7,21 @@ defaults for the GPU. Source: vLLM 0.32, engine/arg_utils.py, config/scheduler.p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.core.config import SchedulerConfig
+from sim.drafters import DrafterSize, drafter_size
 from sim.errors import InputError
 from sim.host import HostMemory, host_memory
 from sim.kv_choice import BlockCount, KvChoice
 from sim.memory import KvCapacity, longest_request
 from sim.specs import KV_DTYPE_BYTES
+from sim.speculative import Rates, Settings, Speculation, read_speculation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from sim.specs import GpuSpec, ModelSpec
 
 GIB = 1 << 30
@@ -31,6 +32,7 @@ POLICIES = ("fcfs", "priority")
 KV_PREEMPTIONS = ("recompute", "swap", "offload")
 KV_OFFLOADING_BACKENDS = ("native", "lmcache")
 PERFORMANCE_MODES = ("balanced", "interactivity", "throughput")
+OPTIMIZATION_LEVELS = (0, 1, 2, 3)
 DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
 KV_CACHE_DTYPES = ("auto", *KV_DTYPE_BYTES)
 
@@ -50,6 +52,8 @@ VLLM_DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "watermark": 0.0,
         "performance_mode": "balanced",
         "async_scheduling": True,
+        "enforce_eager": False,
+        "optimization_level": 2,
         "kv_offloading_backend": "native",
     }
 )
@@ -65,10 +69,6 @@ class NotBuilt(NamedTuple):
 
 NOT_BUILT: Mapping[str, NotBuilt] = MappingProxyType(
     {
-        "speculative_config": NotBuilt(None, "speculative decoding is not simulated"),
-        "spec_method": NotBuilt(None, "speculative decoding is not simulated"),
-        "spec_model": NotBuilt(None, "speculative decoding is not simulated"),
-        "spec_tokens": NotBuilt(None, "speculative decoding is not simulated"),
         "kv_offloading_backend": NotBuilt("native", "LMCache is not simulated"),
         "max_num_queued_reqs": NotBuilt(None, "the API server's queue limit is not simulated"),
         "max_num_queued_tokens": NotBuilt(None, "the API server's queue limit is not simulated"),
@@ -96,7 +96,8 @@ class EngineConfig:
     Units: tokens, requests, blocks; `gpu_memory_utilization` and `watermark` are fractions, `kv_cache_memory_bytes` is
     per GPU, `kv_offloading_size` is in GiB over all. `max_model_len` of -1 is vLLM's `auto`. Not vLLM's:
     `kv_preemption`, `pcie_bandwidth` (GB/s one way), `pcie_latency` (microseconds), `swap_space` (GiB per GPU), which
-    vLLM had until 0.18, and `offload_prompt_only`, which it takes in --kv-transfer-config.
+    vLLM had until 0.18, `offload_prompt_only`, which it takes in --kv-transfer-config; `draft_acceptance` (see
+    `Speculation`) and `drafter_cost`, the time of one pass of the drafter as a share of the model's own.
     """
 
     dtype: str | None = None
@@ -120,10 +121,17 @@ class EngineConfig:
     watermark: float | None = None
     performance_mode: str | None = None
     async_scheduling: bool | None = None
-    speculative_config: str | None = None
+    speculative_config: Settings | None = None
     spec_method: str | None = None
     spec_model: str | None = None
     spec_tokens: int | None = None
+    draft_acceptance: Rates | None = None
+    drafter_cost: float | None = None
+    enforce_eager: bool | None = None
+    compilation_config: Settings | None = None
+    cudagraph_capture_sizes: tuple[int, ...] | None = None
+    max_cudagraph_capture_size: int | None = None
+    optimization_level: int | None = None
     kv_offloading_size: float | None = None
     kv_offloading_backend: str | None = None
     kv_preemption: str | None = None
@@ -158,7 +166,7 @@ class EngineConfig:
         for name, lowest, expected in _REAL:
             self._require(getattr(self, name) is None or lowest <= getattr(self, name) < _HUGE, name, expected)
         for name, allowed in _ONE_OF.items():
-            self._require(getattr(self, name) in (None, *allowed), name, f"one of {', '.join(allowed)}")
+            self._require(getattr(self, name) in (None, *allowed), name, f"one of {', '.join(map(str, allowed))}")
 
     def _check_type(self, name: str, kind: str) -> None:
         """Settings also come from files, where nothing else has looked at their types."""
@@ -203,7 +211,12 @@ class EngineConfig:
         said = _over(self, measured)
         length = _model_length(said, model)
         tokens, seqs = _budgets(self, said, gpu, length)
-        kv = BlockCount(self, measured, said, gpu, model).choose(tokens, seqs)
+        speculation = said.speculation()
+        if self.async_scheduling and speculation is not None and not speculation.allows_async:
+            expected = f"no async scheduling with {speculation.method} drafts, as vLLM refuses it too"
+            raise InputError(field="async_scheduling", value=True, expected=expected)
+        drafter = drafter_size(speculation, model, said.drafter_cost)
+        kv = BlockCount(self, measured, said, gpu, model).choose(tokens, seqs, drafter)
         if kv.num_blocks < 2:
             expected = f"one of which more fit into the KV cache: there are {kv.num_blocks} such blocks"
             raise InputError(field="block_size", value=kv.block_size, expected=expected)
@@ -213,7 +226,17 @@ class EngineConfig:
             expected = f"at most {longest}, which is what the {kv.num_blocks} KV blocks can hold for one request"
             raise InputError(field="max_model_len", value=length, expected=expected)
         host = host_memory(said, kv.block_size, gpu, model)
-        return Settled(_scheduler(said, length, tokens, seqs, kv, host), kv, host)
+        numbers = _scheduler(said, length, tokens, seqs, kv, host, speculation)
+        return Settled(numbers, kv, host, said, speculation, drafter)
+
+    def speculation(self) -> Speculation | None:
+        """Who drafts, and how it fares; None where nobody does. Raises InputError."""
+        shorthands = {
+            "method": self.spec_method,
+            "model": self.spec_model,
+            "num_speculative_tokens": self.spec_tokens,
+        }
+        return read_speculation(self.speculative_config, shorthands, self.draft_acceptance)
 
     def _refuse_not_built(self) -> None:
         for name, (only, why) in NOT_BUILT.items():
@@ -228,6 +251,9 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
         "int": ((int,), "a whole number"),
         "float": ((int, float), "a number"),
         "str": ((str,), "a text"),
+        "Settings": ((str, Mapping), "a JSON object"),
+        "Rates": ((int, float, tuple), "numbers"),
+        "tuple[int,": ((tuple,), "whole numbers"),
     }
 )
 
@@ -235,6 +261,7 @@ _AT_LEAST = {
     "tensor_parallel_size": 1, "block_size": 1, "kv_cache_memory_bytes": 1, "num_gpu_blocks_override": 2,
     "max_num_batched_tokens": 1, "max_num_scheduled_tokens": 1, "max_num_seqs": 1, "max_num_active_seqs": 1,
     "long_prefill_token_threshold": 0, "spec_tokens": 1, "max_num_queued_reqs": 0, "max_num_queued_tokens": 0,
+    "max_cudagraph_capture_size": 1,
     "stream_interval": 1, "pipeline_parallel_size": 1, "data_parallel_size": 1, "prefill_schedule_interval": 1,
 }  # fmt: skip
 
@@ -243,12 +270,14 @@ _ONE_OF = {
     "kv_cache_dtype": KV_CACHE_DTYPES,
     "scheduling_policy": POLICIES,
     "performance_mode": PERFORMANCE_MODES,
+    "optimization_level": OPTIMIZATION_LEVELS,
     "kv_preemption": KV_PREEMPTIONS,
     "kv_offloading_backend": KV_OFFLOADING_BACKENDS,
 }
 
 _HUGE = 1e9
 _REAL = (
+    ("drafter_cost", 0.0, "a share of 0 or more"),
     ("swap_space", 0.0, "a number of GiB, 0 or more"),
     ("kv_offloading_size", 0.0, "a number of GiB, 0 or more"),
     ("pcie_bandwidth", 1e-9, "GB/s, more than 0"),
@@ -263,6 +292,10 @@ class Settled(NamedTuple):
     scheduler: SchedulerConfig
     kv: KvChoice
     host: HostMemory
+    said: EngineConfig
+    """Every flag as it was given, or as the profile's server had it, or by vLLM's fixed default."""
+    speculation: Speculation | None
+    drafter: DrafterSize
 
     @property
     def capacity(self) -> KvCapacity:
@@ -340,7 +373,13 @@ def _default_budgets(said: EngineConfig, gpu: GpuSpec | None) -> tuple[int, int]
 
 
 def _scheduler(
-    said: EngineConfig, length: int, tokens: int, seqs: int, kv: KvChoice, host: HostMemory
+    said: EngineConfig,
+    length: int,
+    tokens: int,
+    seqs: int,
+    kv: KvChoice,
+    host: HostMemory,
+    speculation: Speculation | None,
 ) -> SchedulerConfig:
     return SchedulerConfig(
         max_num_batched_tokens=tokens,
@@ -357,7 +396,9 @@ def _scheduler(
         long_prefill_token_threshold_adaptive=bool(said.long_prefill_token_threshold_adaptive),
         max_num_active_seqs=said.max_num_active_seqs,
         max_num_scheduled_tokens=said.max_num_scheduled_tokens,
-        async_scheduling=bool(said.async_scheduling),
+        async_scheduling=bool(said.async_scheduling and (speculation is None or speculation.allows_async)),
+        num_speculative_tokens=0 if speculation is None else speculation.num_speculative_tokens,
+        spec_method="ngram" if speculation is None else speculation.scheduler_method,
         kv_preemption=host.preemption,
         num_host_blocks=host.num_blocks,
         offload_prompt_only=said.offload_prompt_only is not False,

@@ -6,7 +6,7 @@ changes what it depends on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from sim.specs import ParallelSpec
 
 if TYPE_CHECKING:
     from sim.config import EngineConfig
+    from sim.drafters import DrafterSize
     from sim.specs import GpuSpec, ModelSpec
 
 
@@ -31,6 +32,7 @@ class KvChoice:
     """The estimate, where it was needed."""
 
 
+_OVERRIDE, _STATED_BYTES = "--num-gpu-blocks-override", "--kv-cache-memory-bytes"
 _RESIZES_KV = ("gpu_memory_utilization", "kv_cache_memory_bytes", "kv_cache_dtype", "dtype", "tensor_parallel_size")
 """Flags that make a measured number of blocks worthless."""
 
@@ -48,10 +50,23 @@ class BlockCount:
     gpu: GpuSpec | None
     model: ModelSpec | None
 
-    def choose(self, tokens: int, seqs: int) -> KvChoice:
+    def choose(self, tokens: int, seqs: int, drafter: DrafterSize) -> KvChoice:
+        """The choice, for steps of so many tokens and sequences."""
+        kv = self._without_drafter(tokens, seqs)
+        if not drafter.passes or self.model is None or kv.origin == _OVERRIDE:
+            return kv
+        # The drafter keeps weights where blocks would be, and its layers' K and V in every block.
+        per_token = self._bytes_per_token(self.model)
+        free = kv.num_blocks * kv.block_size * per_token
+        if kv.origin != _STATED_BYTES:
+            free -= int(drafter.weights_kept * self.model.weight_bytes / (self.said.tensor_parallel_size or 1))
+        blocks = kv_blocks(free, int(per_token * (1 + drafter.kv)), kv.block_size)
+        return replace(kv, num_blocks=blocks, origin=f"{kv.origin}, less the drafter's share")
+
+    def _without_drafter(self, tokens: int, seqs: int) -> KvChoice:
         block_size = self.said.block_size or 16
         if self.explicit.num_gpu_blocks_override is not None:
-            return KvChoice(self.explicit.num_gpu_blocks_override, block_size, "--num-gpu-blocks-override")
+            return KvChoice(self.explicit.num_gpu_blocks_override, block_size, _OVERRIDE)
         if self.measured.num_gpu_blocks_override is not None and not self._resized():
             # The same memory in blocks of another size.
             held = self.measured.num_gpu_blocks_override * (self.measured.block_size or 16)
@@ -73,19 +88,24 @@ class BlockCount:
     def _from_memory(self, block_size: int, tokens: int, seqs: int) -> KvChoice:
         if self.model is None:
             raise InputError(field="num_gpu_blocks_override", expected="a number, as no model is named to size it by")
-        parallel = ParallelSpec(self.said.tensor_parallel_size or 1)
-        bytes_per_token = self.model.kv_bytes_per_token(self.said.kv_cache_dtype or "auto", parallel)
+        bytes_per_token = self._bytes_per_token(self.model)
         if self.said.kv_cache_memory_bytes is not None:
             blocks = kv_blocks(self.said.kv_cache_memory_bytes, bytes_per_token, block_size)
-            return KvChoice(blocks, block_size, "--kv-cache-memory-bytes")
+            return KvChoice(blocks, block_size, _STATED_BYTES)
         if self.gpu is None:
             raise InputError(field="num_gpu_blocks_override", expected="a number, as no GPU is named to size it by")
         memory = plan_memory(
             self.gpu,
             self.model,
-            parallel,
+            self._parallel(),
             gpu_memory_utilization=self.said.gpu_memory_utilization or 0.0,
             max_num_batched_tokens=tokens,
             max_num_seqs=seqs,
         )
         return KvChoice(kv_blocks(memory.kv_bytes, bytes_per_token, block_size), block_size, "estimated", memory)
+
+    def _parallel(self) -> ParallelSpec:
+        return ParallelSpec(self.said.tensor_parallel_size or 1)
+
+    def _bytes_per_token(self, model: ModelSpec) -> int:
+        return model.kv_bytes_per_token(self.said.kv_cache_dtype or "auto", self._parallel())

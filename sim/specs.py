@@ -80,6 +80,8 @@ class ModelSpec:
     dtype: str
     num_parameters: int
     weight_bytes: int
+    tied_embeddings: bool = False
+    """The input embedding is the LM head, too."""
 
     @classmethod
     def from_hf_config(cls, source: Source, *, name: str = "", dtype: str = "auto") -> ModelSpec:
@@ -104,6 +106,7 @@ class ModelSpec:
             dtype=config.dtype() if dtype == "auto" else _DTYPE_ALIASES.get(dtype, dtype),
             num_parameters=0,
             weight_bytes=0,
+            tied_embeddings=config.flag("tie_word_embeddings", default=config.model_type.startswith(_TIED_UNLESS_SAID)),
         )
         return spec._weighed(config)
 
@@ -122,7 +125,6 @@ class ModelSpec:
     def _other_parameters(self, config: HfConfig) -> int:
         """Embeddings, norms and biases: never quantized."""
         family = config.model_type
-        tied = config.flag("tie_word_embeddings", default=family.startswith(_TIED_UNLESS_SAID))
         per_layer = 2 * self.hidden_size
         if family.startswith("qwen3"):
             per_layer += 2 * self.head_size  # norms of Q and K
@@ -131,7 +133,7 @@ class ModelSpec:
             per_layer += qkv
         elif config.flag("attention_bias", default=False):
             per_layer += qkv + self.hidden_size
-        embeddings = self.vocab_size * self.hidden_size * (1 if tied else 2)
+        embeddings = self.vocab_size * self.hidden_size * (1 if self.tied_embeddings else 2)
         return embeddings + self.hidden_size + per_layer * self.num_layers
 
     def kv_heads_per_gpu(self, parallel: ParallelSpec) -> int:

@@ -6,12 +6,12 @@ of the help text and the check against vLLM's own parser.
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from sim.cli.vllm_args import JSON_FLAGS, human_int, rewritten
 from sim.config import (
     AUTO_LENGTH,
     DTYPES,
@@ -20,6 +20,7 @@ from sim.config import (
     KV_PREEMPTIONS,
     NO_EFFECT,
     NOT_BUILT,
+    OPTIMIZATION_LEVELS,
     PERFORMANCE_MODES,
     POLICIES,
     VLLM_DEFAULTS,
@@ -34,29 +35,28 @@ if TYPE_CHECKING:
 Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
 
 
-def human_int(text: str) -> int:
-    """A whole number as vLLM's flags take it: `8192`, `8k` = 8,000, `8K` = 8,192, `25.6k` = 25,600; k, m, g, t.
-
-    Raises ValueError. Source: vLLM 0.32, utils/argparse_utils.py.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT])", text.strip())
-    if match is None:
-        return int(text)
-    number, suffix = match.groups()
-    power = "kmgt".index(suffix.lower()) + 1
-    if suffix.islower():
-        return int(float(number) * 1000**power)
-    if "." in number:
-        raise ValueError(f"{text!r} has a fraction of a binary unit; {number}{suffix.lower()} is decimal")
-    return int(number) << 10 * power
-
-
 def whole_number(text: str) -> int:
     """A whole number as vLLM takes it: 8192, 8k (8,000) or 8K (8,192)."""
     try:
         return human_int(text)
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not a whole number such as 8192, 8k (8,000) or 8K (8,192).") from error
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Numbers with commas between them: 0.8,0.6,0.4."""
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a number, nor numbers such as 0.8,0.6,0.4.") from error
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """Whole numbers: `1 2 4` on the command line, which arrives here as 1,2,4."""
+    try:
+        return tuple(map(int, text.split(",")))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} are not whole numbers such as 1 2 4.") from error
 
 
 def length(text: str) -> int:
@@ -89,6 +89,19 @@ GROUPS: Mapping[str, tuple[Flag, ...]] = {
         Flag("async_scheduling", bool, "Decide a step while the one before it runs."),
         Flag("performance_mode", click.Choice(PERFORMANCE_MODES), "`throughput` doubles both default budgets."),
     ),
+    "Speculative decoding": (
+        Flag("speculative_config", str, "As JSON, or key by key: -sc.method ngram.", ("-sc",)),
+        Flag("spec_method", str, "Its method: ngram, ngram_gpu, eagle, eagle3 or draft_model."),
+        Flag("spec_model", str, "Its model: a name of the catalogue, or a config.json."),
+        Flag("spec_tokens", int, "Its num_speculative_tokens."),
+    ),
+    "CUDA graphs": (
+        Flag("enforce_eager", bool, "No CUDA graphs."),
+        Flag("cudagraph_capture_sizes", sizes, "Numbers of tokens to capture. Default: by vLLM's rule."),
+        Flag("max_cudagraph_capture_size", whole_number, "The largest of them. Default: by vLLM's rule."),
+        Flag("compilation_config", str, "As JSON, or key by key: -cc.cudagraph_mode=NONE.", ("-cc",)),
+        Flag("optimization_level", click.Choice(OPTIMIZATION_LEVELS), "-O0 to -O3: from -O2 on, all graphs."),
+    ),
     "KV cache": (
         Flag("gpu_memory_utilization", float, "Share of the GPU that vLLM takes.", ("--device-memory-utilization",)),
         Flag("kv_cache_memory_bytes", whole_number, "Bytes of KV cache per GPU, in place of that share."),
@@ -110,10 +123,6 @@ GROUPS: Mapping[str, tuple[Flag, ...]] = {
         Flag("prefix_caching_hash_algo", str, "Hash of a block's tokens."),
     ),
     "Not built yet": (
-        Flag("speculative_config", str, "Speculative decoding, as JSON.", ("-sc",)),
-        Flag("spec_method", str, "Speculative decoding."),
-        Flag("spec_model", str, "Speculative decoding."),
-        Flag("spec_tokens", int, "Speculative decoding."),
         Flag("kv_offloading_backend", click.Choice(KV_OFFLOADING_BACKENDS), "Who offloads KV blocks."),
         Flag("max_num_queued_reqs", int, "Requests that the API server takes in."),
         Flag("max_num_queued_tokens", whole_number, "Prompt tokens that the API server takes in."),
@@ -139,6 +148,10 @@ OURS: Mapping[str, tuple[Flag, ...]] = {
         ),
         Flag("pcie_bandwidth", float, "GB/s to or from host memory. Default: by GPU, else 50."),
         Flag("pcie_latency", float, "Microseconds from a copy's launch to its first byte. Default: 10."),
+    ),
+    "Drafts": (
+        Flag("draft_acceptance", numbers, "How often a draft is accepted: vLLM's log line of rates, or one number."),
+        Flag("drafter_cost", float, "Time of one pass of the drafter, as a share of the model's own."),
     ),
 }
 """Flags that no vLLM of today has."""
@@ -187,7 +200,14 @@ class SwapSpace(GroupedOption):
 
 
 class EngineCommand(click.Command):
-    """A command whose help has a section for each group of `GroupedOption`s, after its other options."""
+    """A command whose help has a section for each group of `GroupedOption`s, after its other options.
+
+    It takes vLLM's spellings, see `vllm_args`.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Rewrite what click does not know."""
+        return super().parse_args(ctx, rewritten(args))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one section per group."""
@@ -227,12 +247,15 @@ def _option(group: str, flag: Flag) -> Callable[[Decorated], Decorated]:
     dashed = flag.name.replace("_", "-")
     spelled = f"--{dashed}/--no-{dashed}" if flag.kind is bool else f"--{dashed}"
     kind: dict[str, Any] = {} if flag.kind is bool else {"type": flag.kind}
-    if flag.kind in (whole_number, length):
-        kind["metavar"] = "INTEGER"
+    kind |= {"metavar": _METAVARS[flag.kind]} if flag.kind in _METAVARS else {}
+    kind |= {"metavar": "JSON"} if spelled in JSON_FLAGS else {}
     names = (flag.name, spelled, *flag.aliases)
     if flag.name == "swap_space":
         kind |= {"cls": SwapSpace, "is_flag": False, "flag_value": "", "is_eager": True}
     return click.option(*names, default=None, help=_help(flag), group=group, **{"cls": GroupedOption, **kind})
+
+
+_METAVARS = {whole_number: "INTEGER", length: "INTEGER", numbers: "RATES", sizes: "SIZES"}
 
 
 def _help(flag: Flag) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from sim.errors import InputError
-from sim.latency.graphs import NO_GRAPHS, Graphs
+from sim.latency.graphs import NO_GRAPHS, GraphMode, Graphs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -100,16 +100,12 @@ class FusedLaw:
 
     def price(self, shape: StepShape) -> StepTime:
         """Seconds of a step."""
-        tokens, seqs, context = shape.num_tokens, shape.num_seqs, shape.decode_context
-        graphs = self.graphs
-        if shape.chunk_tokens:
-            mixed, padding, eager = context, graphs.mixed_padding, 1.0
-        else:
-            mixed, padding = 0, graphs.decode_padding
-            eager = 0.0 if tokens < len(padding) else 1.0
-        if tokens < len(padding):
-            tokens = padding[tokens]
+        seqs, context, chunk_tokens = shape.num_seqs, shape.decode_context, shape.chunk_tokens
+        tokens, mode = self.graphs.run(shape.num_tokens, seqs, chunk_tokens)
+        eager = 1.0 if chunk_tokens or mode is not GraphMode.FULL else 0.0
+        mixed = context if chunk_tokens else 0
         device_s = self.device_s(tokens, seqs, context, mixed, shape.chunk_pairs, eager)
+        device_s += self.row_s * shape.num_drafts
         return StepTime(self.host_step_s + self.host_row_s * seqs, device_s)
 
     def price_decodes(self, num_seqs: int, decode_context: int, num_steps: int) -> tuple[float, list[float]]:
@@ -117,8 +113,8 @@ class FusedLaw:
 
         The same numbers, bit for bit, as `price` gives for each: the context grows by one token per sequence and step.
         """
-        padding = self.graphs.decode_padding
-        tokens, eager = (padding[num_seqs], 0.0) if num_seqs < len(padding) else (num_seqs, 1.0)
+        tokens, mode = self.graphs.run(num_seqs, num_seqs, 0)
+        eager = 0.0 if mode is GraphMode.FULL else 1.0
         contexts: Any = decode_context + num_seqs * np.arange(num_steps, dtype=np.float64)
         device_s = self.device_s(tokens, num_seqs, contexts, 0, 0.0, eager)
         return self.host_step_s + self.host_row_s * num_seqs, device_s.tolist()

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class StepShape:
     """Totals of one step, in tokens, rows and query-key pairs.
 
-    A *decode row* computes one token of one sequence; a *chunk* is a sequence with more (a part of a prompt, a resumed
-    sequence, drafts). Contexts are logical: blocks that two requests share are read by both.
+    A *decode row* computes one token of one sequence, and the drafts behind it where it verifies any: its K and V are
+    read once for all of them. A *chunk* is any other sequence with more than one token (a part of a prompt, a resumed
+    sequence). Contexts are logical: blocks that two requests share are read by both.
     """
 
     num_tokens: int
@@ -32,7 +33,9 @@ class StepShape:
     chunk_pairs: float
     """Query-key pairs of the chunks: n tokens after a context c make n * (c + n / 2), as attention is causal."""
     num_sampled: int
-    """Sequences that sample in this step: rows of the LM head."""
+    """Sequences that sample in this step."""
+    num_drafts: int = 0
+    """Draft tokens of the decode rows: each is a row of the LM head, and of the sampler, more."""
 
     @classmethod
     def from_plan(cls, plan: StepPlan) -> StepShape:
@@ -41,13 +44,18 @@ class StepShape:
         context = sum(computed)
         tokens = 0
         pairs = 0.0
+        drafts = plan.num_drafts
         for i in plan.chunks:
+            if i in drafts:
+                continue
             before, new = computed[i], scheduled[i]
             context -= before
             tokens += new
             pairs += new * (before + 0.5 * new)
         num_seqs = len(scheduled)
-        return cls(plan.total_num_scheduled_tokens, num_seqs, context, tokens, pairs, num_seqs - len(plan.partial))
+        sampled = num_seqs - len(plan.partial)
+        total = plan.total_num_scheduled_tokens
+        return cls(total, num_seqs, context, tokens, pairs, sampled, sum(drafts.values()) if drafts else 0)
 
     @property
     def mixed_context(self) -> int:
