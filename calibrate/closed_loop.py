@@ -22,6 +22,9 @@ from sim.core.request import Request as CoreRequest
 from sim.core.servable import RequestRejected
 from sim.core.step import StepOutcome
 from sim.errors import InputError
+from sim.latency.graphs import GraphMode, GraphRun
+from sim.latency.model import StepPrice, StepTime
+from sim.report.log import SampledTokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -214,7 +217,9 @@ class ClosedLoop:
         for piece, token in zip(inputs.sampling, tokens.tolist(), strict=True):
             self._batch.append(piece.row, piece.start + piece.num_tokens, token)
         host_s = max(0.0, end_s - since_s - device_s)
-        self._log.step(plan, since_s, end_s, host_s, extrapolated=False)
+        as_it_was = GraphRun(plan.total_num_scheduled_tokens, GraphMode.NONE)  # padding is the forward pass's business
+        price = StepPrice(StepTime(host_s, device_s), as_it_was, extrapolated=False)
+        self._log.step(plan, (since_s, end_s, 0.0), price, SampledTokens(inputs.sampled.size))
         self._commit(plan, end_s)
         self._on_step(RealStep(plan, inputs, host_s, device_s))
         return end_s

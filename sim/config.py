@@ -212,9 +212,8 @@ class EngineConfig:
         length = _model_length(said, model)
         tokens, seqs = _budgets(self, said, gpu, length)
         speculation = said.speculation()
-        if self.async_scheduling and speculation is not None and not speculation.allows_async:
-            expected = f"no async scheduling with {speculation.method} drafts, as vLLM refuses it too"
-            raise InputError(field="async_scheduling", value=True, expected=expected)
+        if self.async_scheduling and speculation is not None:
+            speculation.require_async()
         drafter = drafter_size(speculation, model, said.drafter_cost)
         kv = BlockCount(self, measured, said, gpu, model).choose(tokens, seqs, drafter)
         if kv.num_blocks < 2:
@@ -231,11 +230,7 @@ class EngineConfig:
 
     def speculation(self) -> Speculation | None:
         """Who drafts, and how it fares; None where nobody does. Raises InputError."""
-        shorthands = {
-            "method": self.spec_method,
-            "model": self.spec_model,
-            "num_speculative_tokens": self.spec_tokens,
-        }
+        shorthands = {"method": self.spec_method, "model": self.spec_model, "num_speculative_tokens": self.spec_tokens}
         return read_speculation(self.speculative_config, shorthands, self.draft_acceptance)
 
     def _refuse_not_built(self) -> None:

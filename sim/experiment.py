@@ -10,11 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from sim import __version__
-from sim.config import VLLM_DEFAULTS, EngineConfig
+from sim.config import EngineConfig, Settled
 from sim.engine.cluster import serve
 from sim.engine.link import Link
 from sim.engine.pricing import Pricing
+from sim.engine.sampler import Sampler
 from sim.host import HostLink
+from sim.latency import served
 from sim.latency.profile import DEFAULT_PROFILE, Profile
 from sim.report.log import RunLog
 from sim.report.summary import SummaryOptions, summarize
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from sim.config import Settled
     from sim.core.config import SchedulerConfig
     from sim.engine.pricing import OutsidePolicy
     from sim.report.frames import Frames, Itls
@@ -70,10 +71,11 @@ class Result:
 
 def simulate(
     requests: Iterable[Request],
-    config: EngineConfig | SchedulerConfig | None = None,
+    config: EngineConfig | Settled | SchedulerConfig | None = None,
     profile: Profile | str = DEFAULT_PROFILE,
     *,
     max_in_flight: int | None = None,
+    seed: int = 0,
     outside: OutsidePolicy = "warn",
     check: bool = False,
     leap: bool = True,
@@ -83,8 +85,9 @@ def simulate(
 ) -> Result:
     """Replay `requests` (in order of arrival) against one simulated server and return what happened.
 
-    config: flags as `vllm serve` takes them (unset ones: the profile's server, then vLLM's defaults), or numbers that
-        are settled already. max_in_flight: the client's cap (`vllm bench serve --max-concurrency`).
+    config: flags as `vllm serve` takes them (unset ones: the profile's server, then vLLM's defaults), those settled
+        already, or a scheduler's numbers alone, for a server as the profile's was. max_in_flight: the client's cap
+        (`vllm bench serve --max-concurrency`). seed: of which drafts are accepted.
     outside: what to do with a step that the profile was not fitted for: warn and extrapolate, raise, or clip.
     check: verify the core's invariants at every step (slow). leap: take many steps at once where nobody joins or
         leaves; the result is the same, bit for bit. on_progress: called with the simulated seconds and the requests
@@ -95,22 +98,35 @@ def simulate(
     that vLLM refuses and for requests that can get nowhere; warns with ExtrapolationWarning.
     """
     profile = Profile.load(profile) if isinstance(profile, str) else profile
-    scheduler_config = settle(config, profile)
     for line in unpriced(config, profile) if isinstance(config, EngineConfig) else ():
         warnings.warn(line, ExtrapolationWarning, stacklevel=2)
-    link = link or settle_link(config, profile)
+    if config is None or isinstance(config, EngineConfig):
+        config = settled(config, profile)
+    numbers = config.scheduler if isinstance(config, Settled) else config
+    pcie = Link(link or settle_link(config, profile))
+    pricing, sampler = _parts(config, profile, outside, seed)
     log = RunLog(profile.client.response_s)
-    pricing = Pricing(profile, outside)
-    pcie = Link(link)
     finished = serve(
-        requests, scheduler_config, pricing, log, pcie, max_in_flight, check=check, leap=leap, on_progress=on_progress
+        requests, numbers, pricing, sampler, log, pcie, max_in_flight, check=check, leap=leap, on_progress=on_progress
     )
     if pricing.first_outside is not None:
         warnings.warn(f"{pricing.first_outside}; such steps are extrapolated", ExtrapolationWarning, stacklevel=2)
-    facts = _facts(profile, scheduler_config, max_in_flight, finished) | _host(scheduler_config, pcie)
-    if config is None or isinstance(config, EngineConfig):
-        facts["server"] = server(config or EngineConfig(), profile)
+    facts = _facts(profile, numbers, max_in_flight, finished) | _host(numbers, pcie)
+    facts["spec_decode"] = sampler.acceptance()
+    if isinstance(config, Settled):
+        facts["server"] = server(config, profile)
     return Result(log.frames(facts | dict(meta or {})))
+
+
+def _parts(
+    config: Settled | SchedulerConfig, profile: Profile, outside: OutsidePolicy, seed: int
+) -> tuple[Pricing, Sampler]:
+    """What says how long a step takes, and what comes out of it."""
+    if not isinstance(config, Settled):
+        return Pricing(profile, outside), Sampler(config, None, seed)
+    used = served.as_served(profile, config)
+    pricing = Pricing(used.profile, outside, used.graphs, config.drafter)
+    return pricing, Sampler(config.scheduler, config.speculation, seed)
 
 
 def _facts(profile: Profile, config: SchedulerConfig, max_in_flight: int | None, finished: bool) -> dict[str, object]:
@@ -149,50 +165,51 @@ def _host(config: SchedulerConfig, link: Link) -> dict[str, object]:
 def settle(config: EngineConfig | SchedulerConfig | None, profile: Profile) -> SchedulerConfig:
     """The scheduler's numbers for flags on top of a profile's server. Raises InputError where vLLM refuses."""
     config = config or EngineConfig()
-    return _settle(config, profile).scheduler if isinstance(config, EngineConfig) else config
+    return settled(config, profile).scheduler if isinstance(config, EngineConfig) else config
 
 
-def settle_link(config: EngineConfig | SchedulerConfig | None, profile: Profile) -> HostLink:
+def settle_link(config: Settled | SchedulerConfig, profile: Profile) -> HostLink:
     """The link to host memory: as the flags say, else that of the profile's GPU and KV."""
-    settled = _settle(config, profile).host.link if isinstance(config, EngineConfig) else None
-    block_size = config.block_size if config else None
-    return settled or HostLink.of_gpu(profile.known_gpu(), (block_size or 16) * profile.kv_bytes_per_token)
+    said = config.host.link if isinstance(config, Settled) else None
+    block_size = config.kv.block_size if isinstance(config, Settled) else config.block_size
+    return said or HostLink.of_gpu(profile.known_gpu(), block_size * profile.kv_bytes_per_token)
 
 
-def _settle(config: EngineConfig, profile: Profile) -> Settled:
+def settled(config: EngineConfig | None, profile: Profile) -> Settled:
+    """All that follows from flags on top of a profile's server. Raises InputError where vLLM refuses."""
+    config = config or EngineConfig()
     return config.settle(
         gpu=profile.known_gpu(), model=profile.known_model(config.dtype), server_defaults=_measured_under(profile)
     )
 
 
-def server(config: EngineConfig, profile: Profile) -> dict[str, object]:
-    """What a result says of the server beside the scheduler's numbers, in vLLM's names: flags, then the profile's."""
-    measured = _measured_under(profile)
-
-    def said(name: str) -> object:
-        values = (getattr(config, name), measured.get(name), VLLM_DEFAULTS.get(name))
-        return next((value for value in values if value is not None), None)
-
+def server(config: Settled, profile: Profile) -> dict[str, object]:
+    """What a result says of the server beside the scheduler's numbers, in vLLM's names where it has any."""
+    said, drafts, used = config.said, config.speculation, served.as_served(profile, config)
     return {
         "model": profile.model,
         "gpu": profile.gpu,
-        "tensor_parallel_size": said("tensor_parallel_size"),
-        "dtype": profile.dtype if said("dtype") == "auto" else said("dtype"),
-        "kv_cache_dtype": said("kv_cache_dtype"),
-        "num_gpu_blocks_from": _settle(config, profile).kv.origin,
+        "tensor_parallel_size": said.tensor_parallel_size,
+        "dtype": profile.dtype if said.dtype == "auto" else said.dtype,
+        "kv_cache_dtype": said.kv_cache_dtype,
+        "num_gpu_blocks_from": config.kv.origin,
+        "cudagraph_capture_sizes": list(used.graphs.sizes),
+        "host_time": used.host,
+        "speculation": None if drafts is None else {**asdict(drafts), "drafter": asdict(config.drafter)},
     }
 
 
 def unpriced(config: EngineConfig, profile: Profile) -> list[str]:
     """One line for each flag that changes how long steps take in a way that the profile does not tell."""
     measured = {"kv_cache_dtype": profile.dtype, **_measured_under(profile)}
-    return [
+    told = [
         f"--{name.replace('_', '-')} {asked} changes the KV blocks only: profile {profile.name}'s step times are of"
         f" {measured[name]}"
         for name in ("tensor_parallel_size", "dtype", "kv_cache_dtype")
         for asked in [getattr(config, name)]
         if asked not in (None, "auto", measured[name])
     ]
+    return told + served.unpriced(config, profile, settled(config, profile))
 
 
 def _measured_under(profile: Profile) -> dict[str, object]:

@@ -68,6 +68,12 @@ class Speculation:
         """n-grams are looked up when the text is known, unless the GPU does it."""
         return self.method != "ngram"
 
+    def require_async(self) -> None:
+        """Raises InputError where it ends async scheduling: vLLM refuses that, too, if async was asked for."""
+        if not self.allows_async:
+            expected = f"no async scheduling with {self.method} drafts, as vLLM refuses it too"
+            raise InputError(field="async_scheduling", value=True, expected=expected)
+
     @property
     def query_len(self) -> int:
         """Tokens of a decode that verifies a whole draft."""

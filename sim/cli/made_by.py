@@ -18,23 +18,18 @@ from sim.workload import effective, traffic
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sim.config import EngineConfig
-    from sim.latency.profile import Profile
     from workloads import Trace
 
 _CHANGE_NO_FIGURE = frozenset({"out", "timeline", "check", "leap"})
 _FILES = frozenset({"profile"})
 
 
-def made_by(kwargs: Mapping[str, Any], trace: Trace, flags: EngineConfig, profile: Profile) -> dict[str, object]:
+def made_by(kwargs: Mapping[str, Any], trace: Trace) -> dict[str, object]:
     """What to note of a run that is over (`Frames.meta`), inside a command with the options of workload and engine."""
-    from sim.experiment import server
-
     return {
         **traffic(kwargs),
         "flags": flags_given(click.get_current_context()),
         "workload": {**jsonable(effective(kwargs)), "format": trace.format, "skipped_rows": dict(trace.skipped)},
-        "server": server(flags, profile),
     }
 
 

@@ -23,9 +23,8 @@ from sim.workload import open_from, remarks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from sim.core.config import SchedulerConfig
+    from sim.config import Settled
     from sim.experiment import Result
-    from sim.host import HostLink
     from sim.latency.profile import Profile
     from workloads import Trace
 
@@ -108,7 +107,7 @@ def option(group: str, *names: str, **settings: Any) -> Callable[[Decorated], De
 @click.pass_context
 def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its help is above
     # Heavy libraries are loaded only when there is something to run.
-    from sim.experiment import settle, settle_link, unpriced
+    from sim.experiment import settled, unpriced
     from sim.latency.profile import Profile
     from sim.report.summary import SummaryOptions
 
@@ -121,16 +120,16 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
         say(f"note: {note}")
     for line in unpriced(flags, profile):
         say(f"warning: {line}")
-    config = settle(flags, profile)
-    trace = open_from(kwargs, config.max_model_len)
+    config = settled(flags, profile)
+    trace = open_from(kwargs, config.scheduler.max_model_len)
     second = SecondCtrlC(lambda: say("interrupted: the results are still written; Ctrl-C again drops them"))
     place = result_directory(kwargs["out"], supersedes=RESULT_FILES) if kwargs["out"] else nullcontext(None)
     with handling_ctrl_c(second), place as folder:
-        result = _run(trace, config, settle_link(flags, profile), profile, kwargs)
+        result = _run(trace, config, profile, kwargs)
         if result.frames.meta["partial"]:
             second.first_came = True
             say("interrupted: what has finished is kept, marked partial; Ctrl-C again drops it")
-        result = result.noting(made_by(kwargs, trace, flags, profile))
+        result = result.noting(made_by(kwargs, trace))
         summary = result.summary(options)
         if folder is not None:
             _write(result, summary, folder, timeline=kwargs["timeline"])
@@ -142,7 +141,7 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
         ctx.exit(EXIT_INTERRUPTED)
 
 
-def _run(trace: Trace, config: SchedulerConfig, link: HostLink, profile: Profile, kwargs: Mapping[str, Any]) -> Result:
+def _run(trace: Trace, config: Settled, profile: Profile, kwargs: Mapping[str, Any]) -> Result:
     """The run, with its bar, and what there is to say of it."""
     from sim.experiment import simulate
 
@@ -152,13 +151,13 @@ def _run(trace: Trace, config: SchedulerConfig, link: HostLink, profile: Profile
             config,
             profile,
             max_in_flight=kwargs["max_concurrency"],
+            seed=kwargs["seed"],
             outside=kwargs["outside"],
             check=kwargs["check"],
             leap=kwargs["leap"],
             on_progress=on_progress,
-            link=link,
         )
-    for line in remarks(trace, config):
+    for line in remarks(trace, config.scheduler):
         say(f"note: {line}")
     refused = result.requests["error"][result.requests["status"] == "rejected"]
     if len(refused):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sim.core.config import SchedulerConfig
     from sim.engine.link import Link
     from sim.engine.pricing import Pricing
+    from sim.engine.sampler import Sampler
     from sim.report.log import RunLog
     from workloads import Request
 
@@ -31,6 +32,7 @@ def serve(
     requests: Iterable[Request],
     config: SchedulerConfig,
     pricing: Pricing,
+    sampler: Sampler,
     log: RunLog,
     link: Link,
     max_in_flight: int | None,
@@ -47,7 +49,7 @@ def serve(
         if on_progress is not None:
             on_progress(env.now, log.num_finished)
 
-    replica = Replica(env, config, pricing, log, link, answered, leap=leap and not check)
+    replica = Replica(env, config, pricing, sampler, log, link, answered, leap=leap and not check)
     if check:
         replica.observe = Invariants(replica.scheduler).plan_made
     client = Client(env, requests, replica.submit, pricing.profile.client, log, max_in_flight)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from sim.drafters import NO_DRAFTER
 from sim.errors import InputError
 from sim.latency.drafter import drafting_s
-from sim.latency.model import StepTime
+from sim.latency.model import StepPrice, StepTime
 from sim.latency.shape import StepShape
 
 if TYPE_CHECKING:
@@ -17,25 +17,6 @@ if TYPE_CHECKING:
     from sim.latency.profile import Profile
 
 OutsidePolicy = Literal["warn", "raise", "clip"]
-
-
-class StepPrice(NamedTuple):
-    """What a step takes, and how it runs."""
-
-    time: StepTime
-    graph: GraphRun
-    extrapolated: bool
-    """It was outside the profile's domain."""
-
-
-class DecodesPrice(NamedTuple):
-    """The same of some steps in a row that decode the same sequences; none of them is outside the domain."""
-
-    host_s: float
-    """Of each."""
-    device_s: list[float]
-    graph: GraphRun
-    """Of each."""
 
 
 class Pricing:
@@ -74,13 +55,16 @@ class Pricing:
             time = StepTime(time.host_s, time.device_s + drafting_s(self.profile.law, self._drafter, shape))
         return StepPrice(time, graph, why is not None)
 
-    def price_decodes(self, num_seqs: int, decode_context: int, num_steps: int) -> DecodesPrice | None:
-        """The price of some steps in a row that decode the same sequences, without drafts.
+    def price_decodes(self, num_seqs: int, decode_context: int, num_steps: int) -> tuple[float, list[float]] | None:
+        """Host seconds, and the device seconds of each of some steps in a row that decode the same sequences.
 
         None where any of them is outside the domain: such steps are looked at one by one.
         """
         for context in (decode_context, decode_context + num_seqs * (num_steps - 1)):
             if self.profile.outside(StepShape(num_seqs, num_seqs, context, 0, 0.0, num_seqs)) is not None:
                 return None
-        host_s, device_s = self.profile.law.price_decodes(num_seqs, decode_context, num_steps)
-        return DecodesPrice(host_s, device_s, self._graphs.run(num_seqs, num_seqs, 0))
+        return self.profile.law.price_decodes(num_seqs, decode_context, num_steps)
+
+    def decodes_run(self, num_seqs: int) -> GraphRun:
+        """How such a step runs."""
+        return self._graphs.run(num_seqs, num_seqs, 0)

@@ -22,9 +22,9 @@ from sim.core.offloading import OffloadingScheduler
 from sim.core.request import Request as CoreRequest
 from sim.core.servable import RequestRejected
 from sim.engine.leap import plan_leap
-from sim.engine.sampler import sample
 from sim.engine.transfers import Transfers
 from sim.errors import InputError
+from sim.latency.model import StepPrice, StepTime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from sim.engine.leap import Leap
     from sim.engine.link import Link
     from sim.engine.pricing import Pricing
-    from sim.report.log import RunLog
+    from sim.engine.sampler import Sampler
+    from sim.report.log import RunLog, SampledTokens
     from workloads import Request
 
 _SHORT_LEAP, _LONG_LEAP = 8, 1024
@@ -52,8 +53,7 @@ class _Flight(NamedTuple):
     plan: StepPlan
     start_s: float
     end_s: float
-    host_s: float
-    extrapolated: bool
+    price: StepPrice
     copy_s: float = 0.0
     """Of its time, what copies take before the device can compute."""
     transferred: Sequence[int] = ()
@@ -72,6 +72,7 @@ class Replica:
         env: Clock,
         config: SchedulerConfig,
         pricing: Pricing,
+        sampler: Sampler,
         log: RunLog,
         link: Link,
         on_answer: Callable[[Request], None],
@@ -83,6 +84,7 @@ class Replica:
         """Called with every plan, for checks."""
         self._env = env
         self._pricing = pricing
+        self._sampler = sampler
         self._log = log
         self._transfers = Transfers(link)
         self._unlogged: list[StepPlan] = []
@@ -166,7 +168,8 @@ class Replica:
             return False
         if self.observe is not None:
             self.observe(plan)
-        time, extrapolated = self._pricing.price(plan)
+        price = self._pricing.price(plan)
+        time = price.time
         self._host_free_s = now_s + time.host_s
         start_s = max(self._host_free_s, self._device_free_s)
         ready_s = self._transfers.before_step(plan, start_s)
@@ -176,7 +179,7 @@ class Replica:
         if any(earlier.loads or earlier.stores for earlier in self._unlogged):
             plan = _with_transfers_of(self._unlogged, plan)
         self._unlogged.clear()
-        self._in_flight.append(_Flight(plan, start_s, end_s, time.host_s, extrapolated, ready_s - start_s, ended))
+        self._in_flight.append(_Flight(plan, start_s, end_s, price, ready_s - start_s, ended))
         return True
 
     def _idle(self) -> Generator[simpy.Event]:
@@ -235,32 +238,30 @@ class Replica:
         self._device_free_s = spans[-1].end_s
         landed = [(*span, blocks) for span, blocks in zip(spans, free, strict=True)]
         plan = decode_plan(scheduler, free[-1])
+        last = spans[-1]
+        graph = self._pricing.decodes_run(plan.num_running)
         if self._in_flight:
             first = self._in_flight.popleft()
-            self._write_down(first)
+            self._write_down(first, self._sampler.sample(first.plan).tokens)
             landed.pop()
-            self._in_flight.append(_Flight(plan, *spans[-1], leap.host_s, False))
-        self._log.decode_steps(plan, leap.host_s, landed)
+            price = StepPrice(StepTime(leap.host_s, last.end_s - last.start_s), graph, extrapolated=False)
+            self._in_flight.append(_Flight(plan, *last, price))
+        self._log.decode_steps(plan, leap.host_s, graph, landed)
         self._barren_steps = self._barren_tokens = 0
 
     def _land(self, flight: _Flight) -> None:
         """A step has run: write it down, commit it, answer whoever is done."""
         plan = flight.plan
-        self._write_down(flight)
-        for request in self.scheduler.commit(plan, sample(plan)):
+        sampled = self._sampler.sample(plan)
+        self._write_down(flight, sampled.tokens)
+        for request in self.scheduler.commit(plan, sampled.outcome):
             self._log.finished(request)
+            self._sampler.forget(request)
             self._answer(self._live.pop(request))
         self._tell(flight.transferred)
 
-    def _write_down(self, flight: _Flight) -> None:
-        self._log.step(
-            flight.plan,
-            flight.start_s,
-            flight.end_s,
-            flight.host_s,
-            flight.copy_s,
-            extrapolated=flight.extrapolated,
-        )
+    def _write_down(self, flight: _Flight, sampled: SampledTokens) -> None:
+        self._log.step(flight.plan, (flight.start_s, flight.end_s, flight.copy_s), flight.price, sampled)
 
     def _answer(self, request: Request) -> None:
         """The client reads the answer's end a little later."""

@@ -22,6 +22,7 @@ from sim.latency.graphs import NO_GRAPHS, GraphMode, Graphs
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from sim.latency.graphs import GraphRun
     from sim.latency.shape import StepShape
 
     Number = TypeVar("Number", float, NDArray[np.float64])
@@ -37,6 +38,15 @@ class StepTime(NamedTuple):
     host_s: float
     """Scheduling and input preparation that the GPU waits for."""
     device_s: float
+
+
+class StepPrice(NamedTuple):
+    """What a step takes, and how it runs."""
+
+    time: StepTime
+    graph: GraphRun
+    extrapolated: bool
+    """It was outside the profile's domain."""
 
 
 @dataclass(frozen=True, slots=True)

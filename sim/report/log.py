@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import struct
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from sim.core.step import Limit
+from sim.latency.graphs import GraphMode
 from sim.report.frames import Frames, Itls
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from sim.core.request import Request as CoreRequest
     from sim.core.step import StepPlan
+    from sim.latency.graphs import GraphRun
+    from sim.latency.model import StepPrice
     from workloads import Request
 
 _NAN = float("nan")
@@ -50,18 +53,32 @@ _STEP_COUNTS = (
     "blocks_in",
     "host_queries",
     "host_blocks",
+    "num_draft_tokens",
+    "num_accepted_tokens",
+    "num_paddings",
 )
-_STEP = struct.Struct(f"={len(_STEP_FLOATS)}d{len(_STEP_COUNTS)}q?B")
+_STEP = struct.Struct(f"={len(_STEP_FLOATS)}d{len(_STEP_COUNTS)}q?BB")
 _STEP_DTYPE = np.dtype(
     [(name, "f8") for name in _STEP_FLOATS]
     + [(name, "i8") for name in _STEP_COUNTS]
-    + [("extrapolated", "?"), ("limit", "u1")]
+    + [("extrapolated", "?"), ("limit", "u1"), ("runtime_mode", "u1")]
 )
 """One step's row, as packed and as read back."""
 REQUEST_COLUMNS = ("request_id", *_COUNTS, *_TIMES, "status", "error")
 STEP_COLUMNS = _STEP_DTYPE.names or ()
 """Of the tables of a run of this version."""
 _LIMITS = {limit: code for code, limit in enumerate(Limit)}
+_MODES = {mode: code for code, mode in enumerate(GraphMode)}
+
+
+class SampledTokens(NamedTuple):
+    """What came out of a step."""
+
+    num_tokens: int
+    """Output tokens that requests really get: none after the last one of an answer."""
+    num_draft_tokens: int = 0
+    """Drafts that were verified."""
+    num_accepted_tokens: int = 0
 
 
 class RunLog:
@@ -140,13 +157,13 @@ class RunLog:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def step(
-        self, plan: StepPlan, start_s: float, end_s: float, host_s: float, copy_s: float = 0.0, *, extrapolated: bool
+        self, plan: StepPlan, times_s: tuple[float, float, float], price: StepPrice, sampled: SampledTokens
     ) -> None:
-        """A step has run. Call it before the plan is committed."""
+        """A step has run: when it started and ended, and what copies took of that. Call it before its plan's commit."""
         step = len(self._ends)
-        self._append_step(plan, (start_s, end_s, host_s, copy_s), extrapolated)
+        self._append_step(plan, times_s, price, sampled)
         for request, hit in plan.admitted:
-            self._admitted(request, hit, start_s)
+            self._admitted(request, hit, times_s[0])
         for request, _ in plan.swapped_in:
             self._idle[request] = None
         for request in plan.preempted:
@@ -161,30 +178,41 @@ class RunLog:
         """Everybody who runs got a token in the last step: while that goes on there are only steps to write down."""
         return not self._idle and len(self._open) == num_running
 
-    def decode_steps(self, last: StepPlan, host_s: float, steps: Iterable[tuple[float, float, int]]) -> None:
+    def decode_steps(
+        self, last: StepPlan, host_s: float, graph: GraphRun, steps: Iterable[tuple[float, float, int]]
+    ) -> None:
         """Several quiet steps like `last` have run, each given by its start, end and free blocks."""
         num_seqs, num_waiting, code = last.num_running, last.num_waiting, _LIMITS[last.limit]
+        paddings, mode = graph.num_tokens - num_seqs, _MODES[graph.mode]
         for start_s, end_s, free in steps:
             self._steps += _STEP.pack(
                 start_s, end_s, host_s, 0.0, 0.0,
                 num_seqs, num_seqs, 0, num_seqs, num_seqs, num_seqs, num_waiting, free,
-                0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last.num_host_blocks, False, code,
+                0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last.num_host_blocks, 0, 0, paddings, False, code, mode,
             )  # fmt: skip
             self._ends.append(end_s)
             self.num_tokens += num_seqs
 
-    def _append_step(self, plan: StepPlan, times_s: tuple[float, float, float, float], extrapolated: bool) -> None:
+    def _append_step(
+        self, plan: StepPlan, times_s: tuple[float, float, float], price: StepPrice, sampled: SampledTokens
+    ) -> None:
+        start_s, end_s, copy_s = times_s
         num_tokens, num_seqs, num_chunks = plan.total_num_scheduled_tokens, len(plan.requests), len(plan.chunks)
-        sampled = num_seqs - len(plan.partial)
+        # A decode that verifies drafts is a decode, though it has several tokens.
+        num_chunks -= len(plan.num_drafts)
+        num_drafts = sum(plan.num_drafts.values()) if plan.num_drafts else 0
         pairs, *largest = self._chunks(plan)
         self._steps += _STEP.pack(
-            *times_s,
+            start_s,
+            end_s,
+            price.time.host_s,
+            copy_s,
             pairs,
             num_tokens,
             num_seqs,
-            num_tokens - num_seqs + num_chunks,
+            num_tokens - num_seqs + num_chunks - num_drafts,
             num_seqs - num_chunks,
-            sampled,
+            sampled.num_tokens,
             plan.num_running,
             plan.num_waiting,
             plan.num_free_blocks,
@@ -197,19 +225,25 @@ class RunLog:
             sum([blocks for _, blocks in (*plan.swapped_in, *plan.loads)]),
             plan.host_queries,
             plan.num_host_blocks,
-            extrapolated,
+            sampled.num_draft_tokens,
+            sampled.num_accepted_tokens,
+            price.graph.num_tokens - num_tokens,
+            price.extrapolated,
             _LIMITS[plan.limit],
+            _MODES[price.graph.mode],
         )
-        self._ends.append(times_s[1])
-        self.num_tokens += sampled
+        self._ends.append(end_s)
+        self.num_tokens += sampled.num_tokens
 
     def _chunks(self, plan: StepPlan) -> tuple[float, int, int, int]:
         """Query-key pairs of all chunks; of the largest one of a prompt its row, tokens and context."""
         pairs, row, tokens, context = 0.0, 0, 0, 0
         for i in plan.chunks:
+            if i in plan.num_drafts:
+                continue
             n, before = plan.num_scheduled_tokens[i], plan.num_computed_tokens[i]
             pairs += n * (before + 0.5 * n)
-            if n > tokens and i not in plan.num_drafts:
+            if n > tokens:
                 row, tokens, context = self._rows[plan.requests[i]], n, before
         return pairs, row, tokens, context
 
@@ -280,8 +314,9 @@ class RunLog:
         )
         rows = np.frombuffer(bytes(self._steps), dtype=_STEP_DTYPE)
         steps = pd.DataFrame({name: rows[name].copy() for name in _STEP_DTYPE.names or ()})
-        limits = [limit.value for limit in Limit]
-        steps["limit"] = pd.Categorical(np.array(limits)[rows["limit"]], categories=limits)
+        for name, kinds in (("limit", Limit), ("runtime_mode", GraphMode)):
+            values = [kind.value for kind in kinds]
+            steps[name] = pd.Categorical(np.array(values)[rows[name]], categories=values)
         return Frames(requests, self._itls(), steps, dict(meta))
 
     def _itls(self) -> Itls:
