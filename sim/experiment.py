@@ -112,7 +112,8 @@ def simulate(
     if pricing.first_outside is not None:
         warnings.warn(f"{pricing.first_outside}; such steps are extrapolated", ExtrapolationWarning, stacklevel=2)
     facts = _facts(profile, numbers, max_in_flight, finished) | _host(numbers, pcie)
-    facts["spec_decode"] = sampler.acceptance()
+    if sampler.acceptance() is not None:
+        facts["spec_decode"] = sampler.acceptance()
     if isinstance(config, Settled):
         facts["server"] = server(config, profile)
     return Result(log.frames(facts | dict(meta or {})))

@@ -31,6 +31,11 @@ _LIMIT_LABELS = {
     "transfer": "  by KV on its way to or from the host:",
     "client_cap": "  by the client's cap in flight:",
 }
+_MODE_LABELS = {
+    "FULL": "Steps as one graph:",
+    "PIECEWISE": "Steps as graphs but for attention:",
+    "NONE": "Steps without graphs:",
+}
 _SPLIT_LABELS = {
     "client_queue": "In the client's queue (ms):",
     "request_path": "HTTP and tokenizer (ms):",
@@ -76,6 +81,8 @@ def _bench_lines(result: Mapping[str, object]) -> Iterator[str]:
     for metric, (name, header) in _SECTIONS.items():
         if f"mean_{metric}_ms" in result:
             yield from _metric_lines(result, metric, name, header)
+    if "spec_decode_num_drafts" in result:
+        yield from _spec_decode_lines(result)
     yield "=" * _WIDTH
 
 
@@ -86,6 +93,20 @@ def _metric_lines(result: Mapping[str, object], metric: str, name: str, header: 
     for key, value in result.items():
         if percentile := re.fullmatch(rf"p([\d.]+)_{metric}_ms", key):
             yield _fixed(f"P{percentile[1]} {name} (ms):", value)
+
+
+def _spec_decode_lines(result: Mapping[str, object]) -> Iterator[str]:
+    yield _title("Speculative Decoding")
+    yield _fixed("Acceptance rate (%):", result["spec_decode_acceptance_rate"])
+    yield _fixed("Acceptance length:", result["spec_decode_acceptance_length"])
+    yield _plain("Drafts:", result["spec_decode_num_drafts"])
+    yield _plain("Draft tokens:", result["spec_decode_draft_tokens"])
+    yield _plain("Accepted tokens:", result["spec_decode_accepted_tokens"])
+    yield "Per-position acceptance (%):"
+    rates = result["spec_decode_per_position_acceptance_rates"]
+    assert isinstance(rates, list)
+    for position, rate in enumerate(rates):
+        yield _percent(f"  Position {position}:", rate)
 
 
 def _sim_lines(sim: Mapping[str, object]) -> Iterator[str]:
@@ -102,11 +123,22 @@ def _sim_lines(sim: Mapping[str, object]) -> Iterator[str]:
     yield _plain("Preemptions:", sim["preemptions"])
     yield _plain("Recomputed tokens:", sim["recomputed_tokens"])
     yield _plain("Rejected requests:", sim["rejected"])
+    yield from _graph_lines(sim["cudagraph"])
     yield from _split_lines(sim["ttft_split_ms"])
     yield from _load_lines(sim["load"])
     if "host" in sim:
         yield from _host_lines(sim["host"])
     yield "=" * _WIDTH
+
+
+def _graph_lines(graphs: object) -> Iterator[str]:
+    """Nothing where no step ran as a graph, or nobody knows."""
+    steps = graphs["steps"] if isinstance(graphs, dict) else {}
+    if isinstance(graphs, dict) and (steps["FULL"] or steps["PIECEWISE"]):
+        yield _title("CUDA graphs")
+        for mode, label in _MODE_LABELS.items():
+            yield _plain(label, steps[mode])
+        yield _percent("Padding (% of computed tokens):", graphs["padding_share"])
 
 
 def _split_lines(split: object) -> Iterator[str]:

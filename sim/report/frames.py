@@ -49,7 +49,9 @@ class Frames:
     steps: one row per engine step. Columns: start_s, end_s, host_s, num_tokens, num_seqs, prefill_tokens, decodes,
         sampled, running, waiting, free_blocks, admitted, preempted, hit_tokens; of all prompt chunks chunk_pairs (their
         query-key pairs), of the largest, where there is one, chunk_tokens, chunk_context (computed before) and
-        chunk_row (of `requests`); extrapolated (bool), limit (what ended admission, a value of core's Limit).
+        chunk_row (of `requests`); num_draft_tokens (verified) and num_accepted_tokens; num_paddings (tokens that its
+        CUDA graph computes for nobody) and runtime_mode (a value of GraphMode), which older runs do not have;
+        extrapolated (bool), limit (what ended admission, a value of core's Limit).
         Where KV goes to host memory: swapped (requests that left for it), blocks_out, blocks_in, host_queries (tokens
         looked for there), host_blocks (in use), copy_s (what copies add to the step, of end_s - start_s); else all 0.
     meta: what made the run, JSON values only. The reports read, each optional: elpase_version, vllm_semantics,
@@ -57,7 +59,8 @@ class Frames:
         null block); max_concurrency (cap in flight, None = open loop); request_rate (requests/s, None for a trace's
         own times); burstiness; ramp_up_strategy, ramp_up_start_rps, ramp_up_end_rps (vLLM bench's flags); response_s
         (from a step's end until the client sees its tokens); partial (the run was cut short); host (dict, where KV goes
-        to host memory: mode, num_blocks, block_bytes, link_busy_s).
+        to host memory: mode, num_blocks, block_bytes, link_busy_s); spec_decode (dict, where drafts are verified:
+        num_drafts, num_draft_tokens, num_accepted_tokens_per_pos).
     """
 
     requests: pd.DataFrame

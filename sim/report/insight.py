@@ -38,6 +38,7 @@ def insight(frames: Frames) -> dict[str, object]:
         "partial": bool(meta.get("partial", False)),
         **_requests(frames.requests),
         **_steps(frames),
+        "cudagraph": _cudagraph(frames.steps),
         "ttft_split_ms": _ttft_split_ms(frames),
         "load": load(frames),
         **_host(frames),
@@ -107,6 +108,18 @@ def _steps(frames: Frames) -> dict[str, object]:
         "peak_running": int(steps["running"].to_numpy(dtype=np.int64).max(initial=0)),
         "peak_waiting": int(steps["waiting"].to_numpy(dtype=np.int64).max(initial=0)),
         "peak_kv_usage": float(usage.max(initial=0.0)),
+    }
+
+
+def _cudagraph(steps: pd.DataFrame) -> dict[str, object] | None:
+    """Steps by vLLM's runtime mode; the tokens that graphs computed for nobody, and their share of all computed."""
+    if "runtime_mode" not in steps:
+        return None
+    paddings = int(steps["num_paddings"].sum())
+    return {
+        "steps": {mode: int((steps["runtime_mode"] == mode).sum()) for mode in ("FULL", "PIECEWISE", "NONE")},
+        "num_paddings": paddings,
+        "padding_share": _share(paddings, paddings + int(steps["num_tokens"].sum())),
     }
 
 

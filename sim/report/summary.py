@@ -79,6 +79,7 @@ def summarize(frames: Frames, options: SummaryOptions | None = None, *, detailed
     series = _series_s(client, queued=capped, rated=rated)
     result = _settings(frames, len(client.success))
     result |= _totals(client, series, span_s, options, detailed=detailed)
+    result |= _spec_decode(frames.meta.get("spec_decode"))
     for metric in _METRICS:
         if metric in options.percentile_metrics and metric in series:
             result |= _statistics_ms(metric, series[metric], options.percentiles)
@@ -281,6 +282,23 @@ def _peaks_per_second(client: _Client) -> tuple[float, int]:
     _, at = np.unique(edges, return_inverse=True)
     change = np.bincount(at, np.repeat((1, -1), len(rows)))
     return float(tokens.max(initial=0)), int(np.cumsum(change).max())
+
+
+def _spec_decode(counted: object) -> dict[str, object]:
+    """What the bench asks of vLLM's counters `vllm:spec_decode_*`: rates in percent, but for each position; nothing
+    without a draft."""
+    if not isinstance(counted, dict) or not counted["num_draft_tokens"]:
+        return {}
+    drafts, tokens = counted["num_drafts"], counted["num_draft_tokens"]
+    accepted = sum(counted["num_accepted_tokens_per_pos"])
+    return {
+        "spec_decode_acceptance_rate": 100 * accepted / tokens,
+        "spec_decode_acceptance_length": 1 + accepted / drafts,
+        "spec_decode_num_drafts": drafts,
+        "spec_decode_draft_tokens": tokens,
+        "spec_decode_accepted_tokens": accepted,
+        "spec_decode_per_position_acceptance_rates": [n / drafts for n in counted["num_accepted_tokens_per_pos"]],
+    }
 
 
 def _statistics_ms(metric: str, values_s: NDArray[np.float64], percentiles: Sequence[float]) -> dict[str, object]:
