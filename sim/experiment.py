@@ -15,6 +15,7 @@ from sim.engine.cluster import serve
 from sim.engine.link import Link
 from sim.engine.pricing import Pricing
 from sim.engine.sampler import Sampler
+from sim.errors import InputError
 from sim.host import HostLink
 from sim.latency import served
 from sim.latency.profile import DEFAULT_PROFILE, Profile
@@ -124,6 +125,9 @@ def _parts(
 ) -> tuple[Pricing, Sampler]:
     """What says how long a step takes, and what comes out of it."""
     if not isinstance(config, Settled):
+        if config.num_speculative_tokens:
+            expected = "0, or the flags themselves: a scheduler's numbers alone do not say how drafts fare"
+            raise InputError(field="num_speculative_tokens", value=config.num_speculative_tokens, expected=expected)
         return Pricing(profile, outside), Sampler(config, None, seed)
     used = served.as_served(profile, config)
     pricing = Pricing(used.profile, outside, used.graphs, config.drafter)

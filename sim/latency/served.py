@@ -62,9 +62,9 @@ def unpriced(config: EngineConfig, profile: Profile, settled: Settled) -> list[s
     if any(getattr(config, name) for name in _GRAPH_FLAGS):
         if not profile.law.graphs.sizes:
             told.append(f"profile {profile.name} does not know CUDA graphs apart: other ones change no step's time")
-        elif not served.graphs.sizes and not profile.law.eager_s:
-            told.append(f"profile {profile.name} does not tell what launching kernels one by one takes: eager steps are"
-                        " too fast")  # fmt: skip
+        elif not served.graphs.decode_padding and not profile.law.eager_s:
+            told.append(f"profile {profile.name} does not tell what launching kernels takes: decodes that are not one"
+                        " whole graph are too fast")  # fmt: skip
     if served.host == "estimated":
         told.append(
             f"a synchronous step waits for the host: {HOST_STEP_S * 1e6:.0f} us and {HOST_ROW_S * 1e6:.0f} us per"

@@ -118,6 +118,7 @@ def _measured(task: Task) -> dict[str, object]:
             task.engine,
             task.profile,
             max_in_flight=task.workload["max_concurrency"],
+            seed=task.workload["seed"],
             outside=task.outside,
             meta=traffic(task.workload),
         )

@@ -18,6 +18,7 @@ import pytest
 from sim.cli.flags import GROUPS, REMOVED, human_int
 from sim.config import VLLM_DEFAULTS, EngineConfig
 from sim.errors import InputError
+from sim.latency.graph_flags import settled_graphs
 from sim.memory import GIB, KvCapacity, kv_blocks
 from sim.specs import CATALOG, ModelSpec, ParallelSpec, gpu_spec, model_names
 
@@ -63,8 +64,39 @@ PARSE = [
     ["--kv-cache-memory-bytes", "25.6g"], ["--no-enable-prefix-caching"], ["--enable_chunked_prefill"],
     ["--max_num_seqs", "64"], ["-tp", "4"], ["--device-memory-utilization", "0.5"], ["--scheduling-policy", "priority"],
     ["--no-scheduler-reserve-full-isl"], ["--max-num-seqs", "1k"], ["--max-num-batched-tokens", "1.5K"],
+    ["--cudagraph-capture-sizes", "1", "2"], ["--max-cudagraph-capture-size", "64"], ["--enforce-eager"],
+    ["--optimization-level", "1"], ["--spec-method", "ngram", "--spec-tokens", "3"],
     ["--scheduling-policy", "lifo"], ["--kv-cache-dtype", "fp8_e4m3"], ["--long-prefill-token-threshold-adaptive"],
 ]  # fmt: skip
+
+
+GRAPHS = [
+    {"max_num_batched_tokens": tokens, "max_num_seqs": seqs, "query_len": query_len, "performance_mode": mode,
+     "blackwell": blackwell, "compilation": compilation}
+    for tokens, seqs, query_len in (
+        (8192, 1024, 1), (8192, 100, 1), (8192, 37, 1), (300, 200, 1), (100, 60, 1), (8192, 1, 1), (2048, 700, 1),
+        (8192, 64, 4), (8192, 256, 3), (8192, 10, 3), (512, 300, 2), (40, 20, 8), (16384, 1024, 6),
+    )
+    for mode, blackwell in (("balanced", False), ("interactivity", False), ("balanced", True))
+    for compilation in (
+        {"cudagraph_mode": "FULL_AND_PIECEWISE"}, {"cudagraph_mode": "FULL"}, {"cudagraph_mode": "PIECEWISE"},
+        {"cudagraph_mode": "FULL_DECODE_ONLY", "max_cudagraph_capture_size": 50},
+        {"cudagraph_mode": "FULL_AND_PIECEWISE", "cudagraph_capture_sizes": [1, 2, 4, *range(8, 201, 8)]},
+        {"cudagraph_mode": "FULL_AND_PIECEWISE", "cudagraph_capture_sizes": [3, 3, 97, 500],
+         "max_cudagraph_capture_size": 97},
+    )
+]  # fmt: skip
+SYNTHETIC = [
+    (3, [0.8, 0.6, 0.15], None), (2, [0.0, 0.0], None), (2, [0.5, 0.6], None), (2, [0.5], None), (1, [1.5], None),
+    (4, None, 2.7), (4, None, 1.0), (4, None, 5.0), (4, None, 5.1), (4, None, 0.9), (4, None, None), (1, [0.5], 1.5),
+]  # fmt: skip
+
+
+def _steps(seqs: int, query_len: int) -> list[tuple[int, int, int | None]]:
+    """(requests, tokens, tokens of each where all decode alike) of steps of all kinds."""
+    alike = [(n, n * query_len, query_len) for n in sorted({1, 2, 5, 10, 60, 97, seqs}) if n <= seqs]
+    odd = [(min(seqs, 3), tokens, None) for tokens in (3, 5, 97, 104, 130, 511, 513, 1030)]
+    return [*alike, *odd, *([(min(seqs, 7), min(seqs, 7), 1)] if query_len > 1 else [])]
 
 
 def _configs() -> list[dict[str, Any]]:
@@ -105,6 +137,8 @@ def vllm() -> dict[str, Any]:
         "kv": KV,
         "parse": PARSE,
         "models": _configs(),
+        "graphs": [{**case, "steps": _steps(case["max_num_seqs"], case["query_len"])} for case in GRAPHS],
+        "synthetic": SYNTHETIC,
     }
     assert PYTHON is not None
     done = subprocess.run([PYTHON, str(PROBE)], input=json.dumps(asked), capture_output=True, text=True, check=False)
@@ -207,3 +241,44 @@ def test_config_files_are_read_alike(vllm: dict[str, Any]) -> None:
             "max_model_len": spec.max_model_len,
             "dtype": spec.dtype,
         } == theirs, config
+
+
+def test_cuda_graphs_and_how_steps_find_theirs(vllm: dict[str, Any]) -> None:
+    different = []
+    for case, theirs in zip(GRAPHS, vllm["graphs"], strict=True):
+        seqs, query_len = case["max_num_seqs"], case["query_len"]
+        drafts = {"spec_method": "ngram", "spec_tokens": query_len - 1, "draft_acceptance": 0.5}
+        flags = EngineConfig(
+            max_model_len=4096,
+            num_gpu_blocks_override=10_000,
+            max_num_batched_tokens=case["max_num_batched_tokens"],
+            max_num_seqs=seqs,
+            performance_mode=case["performance_mode"],
+            compilation_config=case["compilation"],
+            **(drafts if query_len > 1 else {}),
+        )
+        try:
+            # FULL is kept on a Hopper only, which is never of Blackwell's family: see test_graph_flags.
+            graphs = settled_graphs(flags.settle(), (10, 0) if case["blackwell"] else (9, 0))
+        except InputError:
+            ours = None
+        else:
+            runs = [graphs.run(tokens, n, 0 if uniform else tokens) for n, tokens, uniform in _steps(seqs, query_len)]
+            ours = [list(graphs.sizes), [[run.num_tokens, run.mode.value] for run in runs]]
+        if ours != theirs and not (case["blackwell"] and case["compilation"]["cudagraph_mode"] == "FULL"):
+            different.append((case, ours, theirs))
+    assert different == []
+
+
+def test_synthetic_acceptance(vllm: dict[str, Any]) -> None:
+    for (count, rates, length), theirs in zip(SYNTHETIC, vllm["synthetic"], strict=True):
+        said = {"method": "ngram", "num_speculative_tokens": count, "rejection_sample_method": "synthetic"}
+        said |= {} if rates is None else {"synthetic_acceptance_rates": rates}
+        said |= {} if length is None else {"synthetic_acceptance_length": length}
+        try:
+            found = EngineConfig(speculative_config=said).speculation()
+        except InputError:
+            assert theirs is None, said
+            continue
+        assert found is not None
+        assert list(found.chances) == pytest.approx(theirs), said

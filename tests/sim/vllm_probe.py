@@ -16,13 +16,24 @@ from unittest import mock
 os.environ.update(VLLM_LOGGING_LEVEL="ERROR", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1")
 
 import torch
-from vllm.config import CacheConfig, ModelConfig, ParallelConfig, SchedulerConfig
+from vllm import platforms
+from vllm.config import (
+    CacheConfig,
+    CompilationConfig,
+    ModelConfig,
+    ParallelConfig,
+    SchedulerConfig,
+    SpeculativeConfig,
+    VllmConfig,
+)
 from vllm.engine import arg_utils
 from vllm.engine.arg_utils import EngineArgs
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser, human_readable_int
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.spec_decode.utils import unconditional_to_conditional_rates
+from vllm.v1.worker.gpu import cudagraph_utils
 
 
 def parser():
@@ -160,8 +171,49 @@ def _model(config):
     }
 
 
+def graphs(cases):
+    """Each case -> [capture sizes, [[padded tokens, mode] of each asked step]] of the real CUDA graph manager."""
+    return [_or_none(_graphs, case) for case in cases]
+
+
+def _graphs(case):
+    seqs, query_len = case["max_num_seqs"], case["query_len"]
+    compilation = CompilationConfig(**case["compilation"])
+    speculation = SimpleNamespace(uses_dynamic_speculative_decoding=lambda: False)
+    config = SimpleNamespace(
+        model_config=SimpleNamespace(enforce_eager=False),
+        compilation_config=compilation,
+        uniform_decode_query_len=query_len,
+        scheduler_config=SimpleNamespace(max_num_seqs=seqs, max_num_batched_tokens=case["max_num_batched_tokens"]),
+        speculative_config=speculation,
+        num_speculative_tokens=query_len - 1,
+        performance_mode=case["performance_mode"],
+        parallel_config=SimpleNamespace(tensor_parallel_size=1, data_parallel_size=1),
+        cache_config=SimpleNamespace(use_kda_recoverssm=False),
+    )
+    gpu = SimpleNamespace(is_device_capability_family=lambda _: case["blackwell"], get_global_graph_pool=lambda: None)
+    rank = SimpleNamespace(is_first_rank=True, is_last_rank=True)
+    with (
+        mock.patch.object(platforms, "current_platform", gpu),
+        mock.patch.object(cudagraph_utils, "current_platform", gpu),
+        mock.patch.object(cudagraph_utils, "get_pp_group", lambda: rank),
+    ):
+        VllmConfig._set_cudagraph_sizes(config)
+        mode = compilation.cudagraph_mode
+        manager = cudagraph_utils.CudaGraphManager(config, torch.device("cpu"), mode, query_len)
+    manager._graphs_captured = True
+    runs = [manager.dispatch(seqs, tokens, uniform, 0) for seqs, tokens, uniform in case["steps"]]
+    return [compilation.cudagraph_capture_sizes, [[run.num_tokens, run.cg_mode.name] for run in runs]]
+
+
+def synthetic(cases):
+    """Each (n, rates, length) -> vLLM's chances of each draft given those before it, or None where it refuses."""
+    resolve = SpeculativeConfig._resolve_synthetic_acceptance_rates
+    return [_or_none(lambda case: unconditional_to_conditional_rates(resolve(*case)), case) for case in cases]
+
+
 ANSWERS = {"options": lambda _: options(), "parse": parse, "human_ints": human_ints, "settle": settle, "kv": kv}
-ANSWERS["models"] = models
+ANSWERS |= {"models": models, "graphs": graphs, "synthetic": synthetic}
 
 if __name__ == "__main__":
     asked = json.load(sys.stdin)

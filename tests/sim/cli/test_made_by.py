@@ -89,13 +89,17 @@ def test_the_flags_are_those_given_by_name_and_none_that_changes_nothing(made) -
 
 
 def test_the_server_is_named_with_what_the_profile_and_vllm_choose(made) -> None:
-    assert block(made("azure-conv", "--limit", 1))["server"] == {
+    server = block(made("azure-conv", "--limit", 1))["server"]
+    assert server.pop("cudagraph_capture_sizes")[-3:] == [480, 496, 512]
+    assert server == {
         "model": "qwen3-14b",
         "gpu": "h100",
         "tensor_parallel_size": 1,
         "dtype": "bfloat16",
         "kv_cache_dtype": "auto",
         "num_gpu_blocks_from": "measured with the profile",
+        "host_time": "hidden",
+        "speculation": None,
     }
     resized = block(made("azure-conv", "--limit", 1, "--tp", 2, "--kv-cache-dtype", "fp8"))["server"]
     assert (resized["tensor_parallel_size"], resized["kv_cache_dtype"]) == (2, "fp8")
