@@ -129,7 +129,7 @@ class EngineConfig:
     drafter_cost: float | None = None
     enforce_eager: bool | None = None
     compilation_config: Settings | None = None
-    cudagraph_capture_sizes: tuple[int, ...] | None = None
+    cudagraph_capture_sizes: tuple[int, ...] | list[int] | None = None
     max_cudagraph_capture_size: int | None = None
     optimization_level: int | None = None
     kv_offloading_size: float | None = None
@@ -248,7 +248,7 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
         "str": ((str,), "a text"),
         "Settings": ((str, Mapping), "a JSON object"),
         "Rates": ((int, float, tuple), "numbers"),
-        "tuple[int,": ((tuple,), "whole numbers"),
+        "tuple[int,": ((tuple, list), "whole numbers"),
     }
 )
 

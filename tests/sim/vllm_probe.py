@@ -196,7 +196,7 @@ def _graphs(case):
     with (
         mock.patch.object(platforms, "current_platform", gpu),
         mock.patch.object(cudagraph_utils, "current_platform", gpu),
-        mock.patch.object(cudagraph_utils, "get_pp_group", lambda: rank),
+        mock.patch.object(cudagraph_utils, "get_pp_group", return_value=rank),
     ):
         VllmConfig._set_cudagraph_sizes(config)
         mode = compilation.cudagraph_mode
