@@ -20,6 +20,7 @@ import pytest
 from sim.cli.main import VERBS, cli
 from sim.config import EngineConfig
 from sim.core.step import Limit
+from sim.latency.graphs import GraphMode
 from sim.latency.profile import DEFAULT_PROFILE, Profile
 from workloads import FORMATS, read_trace
 
@@ -148,7 +149,8 @@ def test_every_knob_of_the_tables_is_one_of_vllm() -> None:
     knobs = [
         flag for row in re.findall(r"^\| (`--[^|]*)\|", TEXT, re.MULTILINE) for flag in re.findall(r"--[\w-]+", row)
     ]
-    assert len(knobs) == len(set(knobs)) == 11 + 7  # ten rows, one of which names a threshold and its adaptive form
+    # Ten rows, one of which names a threshold and its adaptive form; the KV cache; drafts and graphs.
+    assert len(knobs) == len(set(knobs)) == 11 + 7 + 11
     assert {flag[2:].replace("-", "_") for flag in knobs} <= set(EngineConfig.__dataclass_fields__)
 
 
@@ -175,7 +177,7 @@ def test_result_files_and_keys_are_those_written(tmp_path: Path) -> None:
     assert set(re.findall(r"`(\w+)`", row)) <= set(result)
     for name in ("requests", "steps"):
         row = re.search(rf"^\| `{name}\.parquet` \| (.*) \|$", section, re.MULTILINE)[1]
-        values = {*Limit} if name == "steps" else {"finished", "rejected", "unfinished"}
+        values = {*Limit, *GraphMode} if name == "steps" else {"finished", "rejected", "unfinished"}
         columns = set(pd.read_parquet(tmp_path / "out" / f"{name}.parquet").columns)
         assert set(re.findall(r"`(\w+)`", row)) == columns | {getattr(value, "value", value) for value in values}
 
