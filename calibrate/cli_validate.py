@@ -16,7 +16,7 @@ from rich.table import Table
 
 from calibrate.measured import Replay, read_runs
 from calibrate.validate import Comparison, compare, of_profile
-from sim.cli.flags import EngineCommand, engine_config, engine_options
+from sim.cli.flags import EngineCommand, engine_config, engine_options, given
 from sim.cli.main import Verb, VerbGroup
 from sim.cli.progress import counting, progress_bar
 from sim.errors import InputError
@@ -76,7 +76,13 @@ class _Group(EngineCommand, VerbGroup):
     help="CSV of requests, GuideLLM sweep, step cycles, folder with requests.jsonl and meta.json, or a result of"
     " vllm bench serve --save-detailed.",
 )
-@click.option("--max-in-flight", type=click.IntRange(min=1), help="The client's cap on requests in flight.")
+@click.option(
+    "--max-in-flight",
+    "--max-concurrency",
+    "max_in_flight",
+    type=click.IntRange(min=1),
+    help="The client's cap on requests in flight.",
+)
 @click.option("--select", default="", help="Only the runs of a file whose name has this text in it.")
 @click.option(
     "--max-load",
@@ -109,7 +115,13 @@ def command(
 
     Example: elpase validate --measured open_8rps.csv --max-in-flight 256
     """
-    if click.get_current_context().invoked_subcommand is not None:
+    ctx = click.get_current_context()
+    if ctx.invoked_subcommand is not None:
+        without_effect = given(ctx, *ctx.params)
+        if without_effect:
+            raise click.UsageError(
+                f"{without_effect[0]} does nothing before {ctx.invoked_subcommand}, which is another run"
+            )
         return
     if measured is None:
         raise click.UsageError("Missing option '--measured'.")
@@ -118,9 +130,13 @@ def command(
     runs, others = of_profile(_selected(read_runs(measured), measured, select, max_load), loaded)
     if others:
         click.echo(f"note: {len(others)} runs of other models left out, first {others[0]}", err=True)
+    if max_in_flight is not None and not any(isinstance(run, Replay) for run in runs):
+        raise InputError("--max-in-flight: single steps were measured here, and no client", file=measured)
     if plot is not None:
         _require_curves(runs, measured)
     done = _simulated(runs, loaded, config, max_in_flight, jobs)
+    if any(math.isnan(value) for comparison in done for value in comparison.real.values()):
+        click.echo("note: no TPOT or ITL where no answer has a second token: -, in JSON null", err=True)
     _tell(runs, done, loaded, as_json=as_json)
     if plot is not None:
         _draw(runs[0], done[0], plot)
@@ -207,6 +223,11 @@ def _without_nan(figures: Mapping[str, float]) -> dict[str, float | None]:
     return {name: None if math.isnan(value) else value for name, value in figures.items()}
 
 
+def _told(value: float, form: str) -> str:
+    """A figure, or - for one that there is not."""
+    return "-" if math.isnan(value) else format(value, form)
+
+
 def _figures(comparison: Comparison, title: str) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("")
@@ -216,7 +237,7 @@ def _figures(comparison: Comparison, title: str) -> Table:
     for name in comparison.real:
         label, unit = _LABELS[name]
         real, simulated = comparison.real[name] * unit, comparison.simulated[name] * unit
-        table.add_row(label, f"{real:,.2f}", f"{simulated:,.2f}", f"{errors[name]:+.1%}")
+        table.add_row(label, _told(real, ",.2f"), _told(simulated, ",.2f"), _told(errors[name], "+.1%"))
     for name, error in (comparison.steps or {}).items():
         table.add_row(_STEP_LABELS[name], "", "", f"{error:+.1%}" if name == "step_median" else f"{error:.1%}")
     return table
@@ -231,11 +252,12 @@ def _errors(runs: Sequence[Run], done: Sequence[Comparison], title: str) -> Tabl
         table.add_column(_STEP_LABELS.get(name) or _LABELS[name][0].partition(" (")[0], justify="right")
     all_errors = [comparison.errors for comparison in done]
     for run, errors in zip(runs, all_errors, strict=True):
-        table.add_row(run.name, *(f"{errors[name]:+.1%}" if name in errors else "" for name in names))
+        table.add_row(run.name, *(_told(errors[name], "+.1%") if name in errors else "" for name in names))
     table.add_section()
-    sizes = {name: sorted(abs(errors[name]) for errors in all_errors if name in errors) for name in names}
-    table.add_row("median size", *(f"{_middle(sizes[name]):.1%}" for name in names))
-    table.add_row("largest", *(f"{sizes[name][-1]:.1%}" for name in names))
+    found = {name: [errors[name] for errors in all_errors if name in errors] for name in names}
+    sizes = {name: sorted(abs(error) for error in found[name] if not math.isnan(error)) or [math.nan] for name in names}
+    table.add_row("median size", *(_told(_middle(sizes[name]), ".1%") for name in names))
+    table.add_row("largest", *(_told(sizes[name][-1], ".1%") for name in names))
     return table
 
 

@@ -88,7 +88,7 @@ def _requests(path: Path) -> Replay:
         model="",
         requests=lambda: requests_of(run),
         real=figures(run),
-        measure=lambda result: figures(table_of(result)),
+        measure=lambda result: figures(table_of(result, file=path, lines=run["line"])),
         num_requests=len(run),
     )
 
@@ -124,7 +124,7 @@ def _bench(path: Path) -> Replay:
         model=result.model,
         requests=lambda: requests_of(result.requests),
         real=figures(result.requests),
-        measure=lambda done: figures(table_of(done)),
+        measure=lambda done: figures(table_of(done, file=path)),
         max_in_flight=result.max_in_flight,
         num_requests=len(result.requests),
     )

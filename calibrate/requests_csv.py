@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import InputError
+from workloads.readers.row import IDLE_START_S
 
 if TYPE_CHECKING:
     import os
@@ -26,17 +27,26 @@ _COUNTS = ("prompt_tokens", "output_tokens")
 FIGURES = ("throughput", "ttft_mean", "ttft_p50", "ttft_p99", "tpot_mean", "tpot_p99", "e2e_mean")
 
 
-def table_of(result: Result, since: str = "send_s") -> pd.DataFrame:
+def table_of(
+    result: Result,
+    since: str = "send_s",
+    *,
+    file: str | os.PathLike[str] | None = None,
+    lines: pd.Series[int] | None = None,
+) -> pd.DataFrame:
     """A simulated run as such a table. Times are counted from the column `since` of its requests.
 
-    Raises InputError when requests did not finish: their figures would flatter the rest.
+    Raises InputError when requests did not finish: their figures would flatter the rest. It names the measured run's
+    `file`, and the line of each of its requests, in order of arrival, where `lines` has them.
     """
     done = result.requests
     lost = done[done["status"] != "finished"]
     if len(lost):
         first = lost.iloc[0]
         raise InputError(
-            f"{len(lost)} of {len(done)} requests did not finish, first {first['request_id']}: {first['error']}"
+            f"{len(lost)} of {len(done)} requests did not finish, first {first['request_id']}: {first['error']}",
+            file=file,
+            line=None if lines is None else lines.tolist()[done.index.tolist().index(lost.index[0])],
         )
     return pd.DataFrame(
         {
@@ -71,7 +81,11 @@ def figures(run: pd.DataFrame) -> dict[str, float]:
 
 
 def read_measured(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """A measured run's rows, in order of arrival. Raises InputError naming file, line and column; OSError."""
+    """A measured run's rows, in order of arrival, each with its `line`. Arrivals count from the first one where that is
+    a minute away or more (dates since 1970, a piece of a longer run).
+
+    Raises InputError naming file, line and column; OSError.
+    """
     packed: Literal["gzip"] | None = "gzip" if str(path).endswith(".gz") else None
     try:
         table = pd.read_csv(path, dtype=str, keep_default_na=False, compression=packed)
@@ -88,6 +102,11 @@ def read_measured(path: str | os.PathLike[str]) -> pd.DataFrame:
     for name in ("ttft_s", "e2e_s"):
         _require(run[name] > 0, table[name], path, "seconds > 0")
     _require(run["e2e_s"] >= run["ttft_s"], table["e2e_s"], path, "at least ttft_s")
+    _require(run["send_s"] >= run["arrival_s"], table["send_s"], path, "at least arrival_s")
+    run["line"] = np.arange(len(run)) + 2
+    zero_s = run["arrival_s"].min()
+    if zero_s >= IDLE_START_S:
+        run[["arrival_s", "send_s"]] -= zero_s
     return run.sort_values("arrival_s", kind="stable", ignore_index=True)
 
 

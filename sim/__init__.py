@@ -7,8 +7,8 @@ matplotlib are loaded by whoever needs them. Not public: what `__all__` does not
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as typing has it, whose import takes longer than all else here
 if TYPE_CHECKING:
     from sim.config import EngineConfig
     from sim.errors import ElpaseError, InputError

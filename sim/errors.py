@@ -63,14 +63,14 @@ class InputError(ElpaseError, ValueError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The one in `known` that `word` is nearly, as `; did you mean NAME?`; nothing where none is really close."""
+    """The one in `known` that `word` is nearly, as `; did you mean 'NAME'?`; nothing where none is really close."""
     from difflib import SequenceMatcher
 
     def closeness(name: str) -> float:
         return SequenceMatcher(None, _plain(word), _plain(name)).ratio()
 
     best = max(known, key=closeness, default="")
-    return f"; did you mean {best}?" if best and closeness(best) >= _CLOSE else ""
+    return f"; did you mean {best!r}?" if best and closeness(best) >= _CLOSE else ""
 
 
 def _plain(name: str) -> str:

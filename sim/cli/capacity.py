@@ -21,7 +21,7 @@ from sim.specs import ParallelSpec, gpu_names, gpu_spec, model_spec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sim.config import Settled
+    from sim.config import EngineConfig, Settled
     from sim.core.config import SchedulerConfig
     from sim.specs import ModelSpec
 
@@ -93,8 +93,11 @@ def command(
     Block counts come from --num-gpu-blocks-override or --kv-cache-memory-bytes if given. Otherwise activations and
     CUDA graphs, which vLLM measures, are estimated; the estimate meets known servers within 1.5 %.
     """
+    if limit is not None and trace is None:
+        raise InputError("--limit goes with --trace: there is nothing to read otherwise")
     config = engine_config(flags)
     spec = model_spec(model, dtype=config.dtype or "auto")
+    _require_gpu(config, gpu)
     settled = config.settle(gpu=None if gpu is None else gpu_spec(gpu), model=spec)
     lengths = _lengths(settled.scheduler, input_len, output_len, trace, limit)
     running = None if lengths is None else expected_running(settled.scheduler, lengths)
@@ -104,6 +107,21 @@ def command(
     bytes_per_token = spec.kv_bytes_per_token(config.kv_cache_dtype or "auto", parallel)
     facts = _facts(spec, gpu, parallel, bytes_per_token, settled, running)
     click.echo(json.dumps(facts, indent=2) if as_json else "\n".join(_report(facts, settled, running)))
+
+
+def _require_gpu(config: EngineConfig, gpu: str | None) -> None:
+    """Raise where vLLM would look at the GPU, and for a flag that is about one."""
+    if gpu is not None:
+        return
+    if config.gpu_memory_utilization is not None:
+        raise InputError("--gpu-memory-utilization is a share of a GPU: say --gpu")
+    budgets = (config.max_num_batched_tokens, config.max_num_seqs)
+    sized = config.num_gpu_blocks_override is not None or config.kv_cache_memory_bytes is not None
+    if not sized or None in budgets:
+        instead = (
+            "--num-gpu-blocks-override or --kv-cache-memory-bytes, with --max-num-batched-tokens and --max-num-seqs"
+        )
+        raise InputError(field="--gpu", expected=f"one of {', '.join(gpu_names())}; or, without one, {instead}")
 
 
 def _lengths(

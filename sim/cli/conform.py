@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from sim.cli.flags import given
 from sim.cli.progress import counting
 from sim.conformance import Conformance, Difference, read_cases
 
@@ -43,6 +44,9 @@ def command(
     """
     if not files and live is None:
         raise click.UsageError("nothing to compare: give recorded FILES, or --live PYTHON")
+    without_effect = given(ctx, "cases", "seed", "keep") if live is None else []
+    if without_effect:
+        raise click.UsageError(f"{without_effect[0]} goes with --live: recorded FILES are compared as they are")
     result, refused = Conformance(), 0
     for path in files:
         for case in read_cases(path):

@@ -222,6 +222,12 @@ class EngineCommand(click.Command):
                 formatter.write_dl(records)
 
 
+def given(ctx: click.Context, *names: str) -> list[str]:
+    """The flags among `names` that the command line says, as they are spelt there."""
+    unset = (None, click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
+    return [f"--{name.replace('_', '-')}" for name in names if ctx.get_parameter_source(name) not in unset]
+
+
 def engine_options(function: Decorated) -> Decorated:
     """Add all flags to a click command (made with `cls=EngineCommand` for grouped help).
 

@@ -10,14 +10,13 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 import sim
-from sim.errors import InputError, one_line
+from sim.errors import InputError, did_you_mean, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,9 +60,8 @@ class VerbGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the verb's module and hand out its `command`."""
         if cmd_name not in self._verbs:
-            close = get_close_matches(cmd_name, self._verbs, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"Expected one of: {', '.join(self._verbs)}."
-            ctx.fail(f"No such command {cmd_name!r}. {hint}")
+            hint = did_you_mean(cmd_name, self._verbs) or f"; expected one of: {', '.join(self._verbs)}"
+            ctx.fail(f"No such command {cmd_name!r}{hint}")
         command: click.Command = import_module(self._verbs[cmd_name].module).command
         return command
 
@@ -124,6 +122,8 @@ def _told(error: Exception) -> str:
 def _what_is_wrong(error: Exception) -> str:
     from workloads.errors import TraceError
 
+    if isinstance(error, click.NoSuchOption):
+        return f"No such option '{error.option_name}'{_instead(error)}"
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, InputError | TraceError):
@@ -132,6 +132,24 @@ def _what_is_wrong(error: Exception) -> str:
         told = error.strerror or str(error)
         return told if error.filename is None else f"{error.filename}: {told}"
     raise error
+
+
+_MODEL = ("--profile", "model, GPU and times are those of the latency profile: see --profile, and `elpase profiles`")
+_RESULT = ("--out", "results go to the folder that --out names")
+_ELSEWHERE = {
+    "model": _MODEL, "gpu": _MODEL, "result-dir": _RESULT, "result-filename": _RESULT, "save-result": _RESULT,
+    "save-detailed": _RESULT,
+}  # fmt: skip
+"""Flags of other verbs and of `vllm bench serve`: the flag that has their place where there is one, and how."""
+
+
+def _instead(error: click.NoSuchOption) -> str:
+    """What to say instead of an option: what has its place, else one that is spelt nearly the same."""
+    names = [name for param in error.ctx.command.params for name in param.opts] if error.ctx else []
+    flag, told = _ELSEWHERE.get(error.option_name.lstrip("-").replace("_", "-"), ("", ""))
+    if flag in names:
+        return f"; {told}"
+    return did_you_mean(error.option_name, [name for name in names if name.startswith("--")])
 
 
 def _flush_stdout() -> None:

@@ -120,6 +120,7 @@ _ANY = (
     ("--strict", {"is_flag": True, "help": "Fail at a row that cannot be used, instead of counting it."}),
     ("--seed", {"type": click.IntRange(min=0), "help": "Of all that is drawn.", "show_default": True}),
 )
+_ALIASES = {"--max-concurrency": ("--max-in-flight",)}
 
 
 def workload_options(function: Decorated) -> Decorated:
@@ -138,7 +139,8 @@ def workload_flags(function: Decorated) -> Decorated:
             function = option(function)
     for dashed, settings in reversed(_ANY):
         default = ANY_TRACE[dashed.removeprefix("--").replace("-", "_")]
-        function = click.option(dashed, cls=GroupedOption, group="Workload", default=default, **settings)(function)
+        names = (dashed, *_ALIASES.get(dashed, ()))
+        function = click.option(*names, cls=GroupedOption, group="Workload", default=default, **settings)(function)
     return function
 
 

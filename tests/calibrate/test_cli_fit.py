@@ -116,7 +116,7 @@ def test_bad_samples(spoil, told: str, table: Path, tmp_path: Path, capsys: pyte
         (["--out", "p.json", "--fix", "step_s=fast"], "step_s: got 'fast', expected a number"),
         (["--out", "p.json", "--graphs", "vllm"], "got 'vllm', expected auto, or vllm:MAX_NUM_BATCHED_TOKENS"),
         (["--out", "p.json", "--server", "async"], "got 'async', expected FLAG=VALUE"),
-        (["--out", "p.json", "--server", "max-seqs=3"], "elpase knows; did you mean max_num_seqs?"),
+        (["--out", "p.json", "--server", "max-seqs=3"], "elpase knows; did you mean 'max_num_seqs'?"),
         (["--out", "p.json", "--server", "block_size=3"], "block_size: got 3, expected a multiple of 16"),
         (["--out", "p.json", "--gpu", "h300"], "--gpu: got 'h300', expected one of"),
     ],

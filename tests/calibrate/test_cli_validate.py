@@ -101,3 +101,9 @@ def test_a_shipped_profile_is_what_its_recipe_says(name: str) -> None:
     assert name.startswith(profile.gpu), "named after the device whose kernels were timed"
     for share in (rate["share of the device's limit"] for rate in profile.provenance["implied"].values()):
         assert 0.2 < share < 1, "no rate is beyond the device's limit"
+
+
+def test_flags_that_do_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(["--profile", "h100-qwen3-14b", "live", "--vllm-python", "x"], capsys)
+    assert code == 2
+    assert "--profile does nothing before live" in err

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.errors import ElpaseError, InputError
+from sim.errors import ElpaseError, InputError, did_you_mean
 
 
 def test_every_part_in_its_place() -> None:
@@ -50,3 +50,29 @@ def test_one_printable_line_of_any_text(message: str, file: str, value: str) -> 
     told = str(InputError(message, file=file, line=1, field="f", value=value))
     assert told.isprintable()
     assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("--max-seqs", "--max-num-seqs"),
+        ("--kv-cache-dtyp", "--kv-cache-dtype"),
+        ("max_model_length", "--max-model-len"),
+        ("--model", ""),
+        ("--foo", ""),
+        ("--temperature", ""),
+        ("--out-dir", ""),
+    ],
+)
+def test_only_what_is_really_close_is_offered(word: str, meant: str) -> None:
+    known = [
+        "--max-num-seqs",
+        "--kv-cache-dtype",
+        "--kv-cache-memory-bytes",
+        "--max-model-len",
+        "--spec-model",
+        "--out",
+    ]
+    known += ["--format", "--watermark"]
+    assert did_you_mean(word, known) == (f"; did you mean {meant!r}?" if meant else "")
+    assert did_you_mean(word, []) == ""

@@ -124,7 +124,13 @@ def test_flags_without_effect_are_told(capsys: pytest.CaptureFixture[str]) -> No
     [
         ([], "Missing option '--model'."),
         (["--model", "qwen"], "--model: got 'qwen', expected the path of a config.json, or one of codellama-34b, "),
-        (["--model", "qwen3-14b"], "max_num_batched_tokens: expected a number, as no GPU is named"),
+        (["--model", "qwen3-14b"], "--gpu: expected one of h100, "),
+        (
+            ["--model", "qwen3-14b", "--num-gpu-blocks-override", "3000"],
+            "or, without one, --num-gpu-blocks-override or",
+        ),
+        (["--model", "qwen3-14b", "--gpu-memory-utilization", "0.9"], "--gpu-memory-utilization is a share of a GPU"),
+        (["--model", "qwen3-14b", "--gpu", "h100", "--limit", "3"], "--limit goes with --trace"),
         (["--model", "qwen3-14b", "--gpu", "h1"], "--gpu: got 'h1', expected one of h100, "),
         (["--model", "qwen3-14b", "--gpu", "rtx4090"], "no memory is left for the KV cache (-"),
         (["--model", "qwen3-14b", "--gpu", "h100", "--tp", "3"], "tensor_parallel_size: got 3, expected a size"),

@@ -63,6 +63,12 @@ FILES |= {name: (f"{GOOD}{row}\n", f"t:3: {told}") for name, (row, told) in CELL
 FLAGS: dict[str, tuple[list[str], str]] = {
     "unknown flag": (["--max-num-seq", "4"], "--max-num-seqs"),
     "unknown flag far from all": (["--zzz"], "No such option '--zzz'"),
+    "a flag of vllm serve": (
+        ["--model", "x"],
+        "No such option '--model'; model, GPU and times are those of the latency",
+    ),
+    "a flag of vllm bench": (["--save-result"], "No such option '--save-result'; results go to the folder that --out"),
+    "empty profile": (["--profile", ""], "profile: got '', expected the path of a profile"),
     "text for a number": (["--max-num-seqs", "many"], "Invalid value for '--max-num-seqs': 'many'"),
     "no value": (["--max-num-seqs"], "'--max-num-seqs' requires an argument"),
     "an argument too many": (["another.csv"], "Got unexpected extra argument (another.csv)"),

@@ -1,0 +1,56 @@
+"""Ctrl-C before the command has begun: exit code 130, and no traceback, whatever is being loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# Ctrl-C comes with the import of a certain module, which is as early or as late as one likes.
+CODE = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class CtrlC(MetaPathFinder):
+    def find_spec(self, name, *_):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+
+module, sys.argv[1:] = sys.argv[1], ["replay", "azure-conv", "--limit", "5"]
+sys.meta_path.insert(0, CtrlC())
+from sim.cli.start import main
+
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["sim.cli.main", "click", "sim.errors", "sim.cli.replay", "numpy", "simpy"])
+def test_ctrl_c_while_modules_are_loaded(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, module], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.strip() in ("", "elpase: interrupted")
+
+
+def test_little_is_loaded_before_the_handler_stands() -> None:
+    """What `import sim.cli.start` brings is what can still be interrupted with a traceback."""
+    code = "import sys; before = set(sys.modules); import sim.cli.start; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
+    ours = {"sim", "sim.cli", "sim.cli.start"}
+    loaded = set(done.stdout.split())
+    assert ours <= loaded
+    assert not loaded & {"typing", "re", "click", "pathlib", "inspect", "sim.cli.main"}
+
+
+def test_a_shell_that_ignores_ctrl_c_is_obeyed() -> None:
+    """`nohup`, and the background jobs of a script: the handler is for where Ctrl-C means something."""
+    code = CODE.replace("signal.default_int_handler", "signal.SIG_IGN", 1)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "click"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
