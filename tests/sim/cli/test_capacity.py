@@ -127,7 +127,7 @@ def test_flags_without_effect_are_told(capsys: pytest.CaptureFixture[str]) -> No
         (["--model", "qwen3-14b"], "--gpu: expected one of h100, "),
         (
             ["--model", "qwen3-14b", "--num-gpu-blocks-override", "3000"],
-            "or, without one, --num-gpu-blocks-override or",
+            "--gpu: expected one of h100, ",
         ),
         (["--model", "qwen3-14b", "--gpu-memory-utilization", "0.9"], "--gpu-memory-utilization is a share of a GPU"),
         (["--model", "qwen3-14b", "--gpu", "h100", "--limit", "3"], "--limit goes with --trace"),
