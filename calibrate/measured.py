@@ -6,7 +6,6 @@ sent, the server's flags, and the figures that were measured; only the last are 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ import pandas as pd
 
 from calibrate import bench_result, guidellm, served_folder, step_cycles
 from calibrate.requests_csv import COLUMNS, figures, read_measured, table_of
-from sim.errors import InputError
+from sim.json_file import read_json_object
 from workloads import Request
 
 if TYPE_CHECKING:
@@ -114,11 +113,7 @@ def _served(folder: Path) -> Replay:
 
 
 def _bench(path: Path) -> Replay:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not JSON: {error}", file=path) from None
-    result = bench_result.parse(document, path)
+    result = bench_result.parse(read_json_object(path, "a result of vllm bench serve"), path)
     return Replay(
         name=path.name,
         model=result.model,

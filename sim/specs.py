@@ -229,7 +229,7 @@ def model_spec(name: str, *, dtype: str = "auto") -> ModelSpec:
     known = re.sub(r"-(hf|instruct|chat|base)$", "", name.rpartition("/")[2].lower().removesuffix("-hf"))
     if known in model_names() and not Path(name).is_file():
         return ModelSpec.from_hf_config(CATALOG / "models" / f"{known}.json", name=known, dtype=dtype)
-    if not Path(name).exists():
+    if not name or not Path(name).exists():
         expected = f"the path of a config.json, or one of {', '.join(model_names())}"
         raise InputError(field="--model", value=name, expected=expected)
     return ModelSpec.from_hf_config(name, name=name, dtype=dtype)

@@ -130,7 +130,11 @@ def _lengths(
     if trace is not None:
         if input_len is not None or output_len is not None:
             raise InputError("--trace contradicts --input-len and --output-len: lengths come from one of them")
-        from workloads import open_workload
+        from workloads import BUILTIN_NAMES, open_workload
+        from workloads.datasets import DATASETS
+
+        if not trace or trace in DATASETS:
+            raise InputError(field="--trace", value=trace, expected=f"a file, or one of {', '.join(BUILTIN_NAMES)}")
 
         requests = open_workload(trace, max_model_len=config.max_model_len, limit=limit)
         lengths = [(request.prompt_tokens, request.output_tokens) for request in requests]

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from calibrate import guidellm
+from calibrate.cli_validate import command
 from calibrate.measured import Replay, read_runs
 from calibrate.step_cycles import StepCycles
 from calibrate.validate import compare, of_profile
@@ -314,3 +316,11 @@ def test_bad_bench_results(tmp_path: Path, content: str, told: str) -> None:
     with pytest.raises(InputError) as error:
         read_runs(path)
     assert told in str(error.value)
+
+
+def test_a_cap_in_flight_means_nothing_for_single_steps(cycles: Path) -> None:
+    done = CliRunner().invoke(
+        command, ["--measured", str(cycles), "--profile", "h100-llama-3.1-8b", "--max-in-flight", "2"]
+    )
+    assert isinstance(done.exception, InputError)
+    assert "--max-in-flight: single steps were measured here" in str(done.exception)

@@ -180,6 +180,14 @@ def test_binary_and_missing_files(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert str(tmp_path) in one_line(["--measured", str(tmp_path)], capsys)
 
 
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"a": ' + "9" * 5000 + "}", "{", "[]", ""])
+def test_a_result_that_is_no_json(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bench.json").write_text(content)
+    told = one_line(["--measured", str(tmp_path / "bench.json")], capsys)
+    assert told.startswith(f"elpase: error: {tmp_path / 'bench.json'}")
+    assert "expected a result of vllm bench serve" in told
+
+
 def test_unknown_profile(csv: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "profile: got 'b300', expected" in one_line(["--measured", str(csv), "--profile", "b300"], capsys)
 
