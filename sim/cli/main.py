@@ -36,6 +36,7 @@ class Verb(NamedTuple):
 VERBS = {
     "replay": Verb("sim.cli.replay", "Replay a trace or a built-in workload through vLLM's scheduler."),
     "sweep": Verb("sim.cli.sweep", "Try many settings: the table, the front, the best within bounds."),
+    "explain": Verb("sim.cli.explain", "Why a run is as slow as it is: binding knobs, worst gaps, what to change."),
     "capacity": Verb("sim.cli.capacity", "The KV blocks that fit a GPU, and the requests that run in them."),
     "report": Verb("sim.cli.report", "A finished run as one HTML page that works offline."),
     "compare": Verb("sim.cli.compare", "Two benchmark results side by side: vLLM's, GuideLLM's, AIPerf's, elpase's."),

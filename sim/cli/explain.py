@@ -1,0 +1,184 @@
+"""`elpase explain DIR`: why a finished run is as slow as it is, and what to change.
+
+Not for finding out: that is `sim.report.explain`. The one idea: findings first, then the evidence in 80 columns.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from sim.report.explain import explain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rich.console import RenderableType
+
+    from sim.report.explain import Explanation, Finding
+
+_WIDTH = 80
+_ENDINGS = {
+    "nothing": "nobody left waiting",
+    "tokens": "token budget",
+    "seqs": "max_num_seqs",
+    "blocks": "KV blocks for the next chunk",
+    "gate": "KV blocks for the whole prompt (gate)",
+    "watermark": "KV blocks beside the watermark",
+    "preemption": "a preemption",
+}
+_PARTS = {
+    "client_queue": "client's queue",
+    "request_path": "HTTP and tokenizer",
+    "server_queue": "server's queue",
+    "prefill": "prefill",
+    "delivery": "detokenizer and HTTP",
+}
+_GAP_CAUSES = {
+    "decodes": "decodes only",
+    "preemption": "preempted",
+    "budget": "budget used up by others",
+    "host": "host",
+}
+
+
+@click.command(short_help="Why a run is as slow as it is: binding knobs, worst gaps, what to change.")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--profile", metavar="NAME|FILE", help="The run's latency profile, where it is a file of your own.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(folder: Path, profile: str | None, as_json: bool) -> None:
+    """Explain the run in DIR, as `elpase replay TRACE --out DIR` wrote it.
+
+    Findings come first, each with its arithmetic and what to change. Then, for each setting, whether it was at work at
+    all; the ten worst gaps between tokens, with the step and the prompt chunk behind each; where the wait for the first
+    token went; and the load. What would happen otherwise is priced by the run's profile: run it again to be sure.
+    """
+    explanation = explain(folder, profile)
+    if as_json:
+        click.echo(json.dumps(explanation.to_dict(), indent=2))
+        return
+    console = Console(width=_WIDTH, highlight=False)
+    with console.capture() as captured:
+        for part in _parts(explanation):
+            console.print(part)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _parts(told: Explanation) -> Iterator[RenderableType]:
+    yield from _findings(told.findings)
+    for note in told.notes:
+        yield Text(f"Note: {note}.")
+    yield from _section("How steps ended", _endings(told))
+    yield from _section("Settings", _knobs(told))
+    if told.gaps:
+        yield from _section(f"The {len(told.gaps)} worst gaps between tokens", _gaps(told))
+        yield Text(_itl(told))
+    if told.ttft:
+        yield from _section("Mean wait for the first token, from the arrival on", _ttft(told))
+    yield from _section("Work", Text(_work(told)))
+    yield from _section("Load", Text(_load(told)))
+
+
+def _findings(findings: tuple[Finding, ...]) -> Iterator[RenderableType]:
+    if not findings:
+        yield Text("Nothing holds this run back: there is nothing to change.", style="bold")
+    for number, finding in enumerate(findings, 1):
+        yield Text(f"{number}. {finding.what}", style="bold")
+        for line in finding.because:
+            yield _hanging("-", line)
+        for line in finding.change:
+            yield _hanging(">", line)
+
+
+def _hanging(mark: str, line: str) -> RenderableType:
+    """A mark, and the line beside it however often it is broken."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(Text(mark), Text(line))
+    return Padding(grid, (0, 0, 0, 3))
+
+
+def _section(title: str, body: RenderableType) -> Iterator[RenderableType]:
+    yield Text(f"\n{title}", style="bold")
+    yield body
+
+
+def _table(*columns: str, left: Iterable[int] = (0,)) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    for at, name in enumerate(columns):
+        table.add_column(name, justify="left" if at in set(left) else "right", overflow="fold")
+    return table
+
+
+def _endings(told: Explanation) -> Table:
+    table = _table("admission ended by", "steps", "% of time")
+    for ending in told.endings:
+        if ending.steps:
+            table.add_row(_ENDINGS[ending.limit], f"{ending.steps:,}", f"{100 * ending.share:.1f}")
+    return table
+
+
+def _knobs(told: Explanation) -> Table:
+    table = _table("setting", "value", "binding", "", left=(0, 2, 3))
+    for knob in told.knobs:
+        binding = "yes" if knob.binding else "rarely" if knob.steps else "no"
+        often = f"{knob.steps:,} steps, {100 * knob.share:.1f} % of the time"
+        table.add_row(knob.name, knob.value, binding, often if knob.steps else knob.why)
+    return table
+
+
+def _gaps(told: Explanation) -> Table:
+    table = _table("ms", "end (s)", "waited", "tokens", "decodes", "cause", left=(5,))
+    for gap in told.gaps:
+        cause = _GAP_CAUSES.get(gap.cause, "")
+        if gap.num_steps > 1:
+            cause = f"{gap.request_id} {cause} for {gap.num_steps:,} steps"
+        elif gap.cause == "chunk":
+            cause = f"{gap.chunk_request_id}: {gap.chunk_tokens:,} tokens after {gap.chunk_context:,}"
+        table.add_row(
+            f"{gap.gap_s * 1e3:,.0f}", f"{gap.end_s:,.2f}", f"{gap.num_requests:,}", f"{gap.num_tokens:,}",
+            f"{gap.decodes:,}", cause,
+        )  # fmt: skip
+    return table
+
+
+def _itl(told: Explanation) -> str:
+    itl = told.itl
+    return (
+        f"waited: requests with that gap; tokens, decodes: of its longest step; cause: the largest prompt chunk in it,"
+        f" and its context. All {itl.num_gaps:,} gaps: median {itl.median_s * 1e3:,.1f} ms, 99th percentile"
+        f" {itl.p99_s * 1e3:,.1f} ms."
+    )
+
+
+def _ttft(told: Explanation) -> Table:
+    table = _table("", "mean (ms)", "99th percentile", "% of mean")
+    for part in told.ttft:
+        table.add_row(_PARTS[part.name], f"{part.mean_ms:,.1f}", f"{part.p99_ms:,.1f}", f"{100 * part.share:.1f}")
+    return table
+
+
+def _work(told: Explanation) -> str:
+    thrash = told.thrash
+    if not thrash.preemptions:
+        return f"{thrash.useful_tokens:,} tokens computed, none of them twice: no preemptions."
+    return (
+        f"{thrash.useful_tokens:,} useful tokens and {thrash.recomputed_tokens:,} computed again"
+        f" ({thrash.recomputed_share:.1%}): {'thrash' if thrash.thrashing else 'no thrash'}. {thrash.preemptions:,}"
+        f" preemptions of {thrash.preempted_requests:,} requests, at most {thrash.most_preemptions} of one"
+        f" ({thrash.most_preempted}), {thrash.cycling_requests:,} requests 3 times or more."
+    )
+
+
+def _load(told: Explanation) -> str:
+    load = told.saturation
+    near = " Near its capacity: waiting times here are good for ordering settings, not as numbers."
+    return f"{load.state}: {load.told}; the engine was busy {load.busy_share:.0%} of it." + (
+        near if load.ordering_only else ""
+    )

@@ -1,0 +1,151 @@
+"""`elpase explain DIR`: findings first, 80 columns, JSON; and one line for a folder that cannot be explained."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+FLAGS = ("--limit", 60, "--rate-scale", 2, "--num-gpu-blocks-override", 1500, "--max-model-len", 8192)
+
+
+@pytest.fixture(scope="module")
+def finished(elpase, tmp_path_factory):
+    """A run with something to explain, made once."""
+    folder = tmp_path_factory.mktemp("explain") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("plot_timeseries", "plot_latency"):
+            patch.setattr(f"sim.report.plots.{name}", lambda _frames, _path: None)
+        assert elpase("replay", "azure-conv", *FLAGS, "--out", folder).code == 0
+    return folder
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    """A copy to spoil."""
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def rewrite(path, change) -> None:
+    """Change a table's columns, or what its schema says of the run."""
+    table = pq.read_table(path)
+    meta = json.loads(table.schema.metadata[b"elpase"])
+    table, meta = change(table, meta)
+    pq.write_table(table.replace_schema_metadata({b"elpase": json.dumps(meta)}), path)
+
+
+def said_otherwise(**meta):
+    return lambda table, old: (table, {**old, **meta})
+
+
+class TestOutput:
+    def test_findings_come_first_and_fit_80_columns(self, elpase, finished) -> None:
+        done = elpase("explain", finished)
+        assert (done.code, done.err) == (0, "")
+        lines = done.out.splitlines()
+        assert lines[0].startswith("1. KV blocks are too few")
+        assert max(map(len, lines)) <= 80
+        assert lines == [line.rstrip() for line in lines]
+        parts = ["How steps ended", "Settings", "The 10 worst gaps", "Mean wait for the first token", "Work", "Load"]
+        at = [done.out.index(f"\n{part}") for part in parts]
+        assert at == sorted(at)
+
+    def test_json_says_the_same(self, elpase, finished) -> None:
+        told = json.loads(elpase("explain", finished, "--json").out)
+        assert told["findings"][0]["cause"] == "kv_blocks"
+        steps = pq.read_table(finished / "steps.parquet")
+        assert sum(ending["steps"] for ending in told["endings"]) == steps.num_rows == told["run"]["num_steps"]
+        result = json.loads((finished / "result.json").read_text())
+        assert told["thrash"]["preemptions"] == result["sim"]["preemptions"]
+        assert told["itl"]["p99_s"] * 1e3 == pytest.approx(result["p99_itl_ms"])
+        gaps = [gap["gap_s"] for gap in told["gaps"]]
+        assert gaps == sorted(gaps, reverse=True)
+        assert gaps[0] == pytest.approx(max(map(max, result["itls"])))
+
+    def test_a_healthy_run(self, elpase, tmp_path, no_pictures) -> None:
+        flags = ("--num-prompts", 20, "--request-rate", 2, "--random-input-len", 50, "--random-output-len", 20)
+        assert elpase("replay", "random", *flags, "--out", tmp_path / "run").code == 0
+        out = elpase("explain", tmp_path / "run").out
+        assert out.startswith("Nothing holds this run back: there is nothing to change.\n")
+        assert re.search(r"^max_num_seqs +1,024 +no +at most \d+ ran at once$", out, re.MULTILINE)
+
+    def test_a_profile_that_did_not_price_it(self, elpase, finished) -> None:
+        error = elpase("explain", finished, "--profile", "h100-llama-3.1-8b").error
+        assert "expected h100-qwen3-14b, which priced the run" in error
+
+
+class TestBadInput:
+    def test_no_folder(self, elpase, tmp_path) -> None:
+        missing = tmp_path / "nowhere"
+        assert elpase("explain", missing).error.startswith(f"{missing}: there is no such folder: explain takes")
+        file = tmp_path / "file"
+        file.touch()
+        assert elpase("explain", file).error.startswith(f"{file}: is a file: explain takes the folder of a run")
+
+    @pytest.mark.parametrize("name", ["result.json", "requests.parquet", "steps.parquet"])
+    def test_a_file_is_missing(self, name, elpase, folder) -> None:
+        (folder / name).unlink()
+        expected = f"{folder}: has no {name}: is it what elpase replay --out wrote?"
+        assert elpase("explain", folder).error == expected
+
+    @pytest.mark.parametrize("text", ["", "{", "[1]", '{"sim": 3}', '{"num_prompts": 60}', "\ud800"])
+    def test_a_result_of_something_else(self, text, elpase, folder) -> None:
+        (folder / "result.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+        assert str(folder / "result.json") in elpase("explain", folder).error
+
+    @pytest.mark.parametrize("name", ["requests.parquet", "steps.parquet"])
+    def test_not_a_table(self, name, elpase, folder) -> None:
+        (folder / name).write_text("arrival_s,prompt_tokens\n")
+        assert str(folder / name) in elpase("explain", folder).error
+
+    def test_another_version(self, elpase, folder) -> None:
+        rewrite(folder / "requests.parquet", said_otherwise(elpase_version="9.7.1"))
+        assert re.fullmatch(
+            re.escape(f"{folder}: made by elpase 9.7.1, this is ") + r"[\d.]+: replay it again",
+            elpase("explain", folder).error,
+        )
+
+    @pytest.mark.parametrize(("file", "column"), [("requests", "preemptions"), ("steps", "chunk_tokens")])
+    def test_a_column_is_missing(self, file, column, elpase, folder) -> None:
+        rewrite(folder / f"{file}.parquet", lambda table, meta: (table.drop_columns([column]), meta))
+        expected = f"{folder}: {file} have no {column}: another version's run, replay it again"
+        assert elpase("explain", folder).error == expected
+
+    def test_an_unknown_limit(self, elpase, folder) -> None:
+        def change(table, meta):
+            at = table.column_names.index("limit")
+            return table.set_column(at, "limit", pa.array(["moon"] * table.num_rows)), meta
+
+        rewrite(folder / "steps.parquet", change)
+        assert f"{folder}: limit: got 'moon', expected one of nothing, tokens" in elpase("explain", folder).error
+
+    def test_a_partial_run(self, elpase, folder) -> None:
+        rewrite(folder / "requests.parquet", said_otherwise(partial=True))
+        assert elpase("explain", folder).error.startswith(f"{folder}: was cut short (partial)")
+
+    def test_no_requests(self, elpase, folder) -> None:
+        for name in ("requests.parquet", "steps.parquet"):
+            rewrite(folder / name, lambda table, meta: (table.slice(0, 0), meta))
+        assert elpase("explain", folder).error == f"{folder}: there are no requests to explain"
+
+    def test_no_steps(self, elpase, folder) -> None:
+        rewrite(folder / "steps.parquet", lambda table, meta: (table.slice(0, 0), meta))
+        assert elpase("explain", folder).error.startswith(f"{folder}: no step was run: ")
+
+    def test_files_of_two_runs(self, elpase, folder) -> None:
+        rewrite(folder / "requests.parquet", lambda table, meta: (table.slice(0, 7), meta))
+        expected = f"{folder}: result.json is of 60 requests, requests.parquet of 7: they are of different runs"
+        assert elpase("explain", folder).error == expected
+
+    @pytest.mark.parametrize("config", [None, {"max_num_seqs": 3}, {"flux": 1}])
+    def test_settings_of_something_else(self, config, elpase, folder) -> None:
+        rewrite(folder / "requests.parquet", said_otherwise(config=config))
+        assert elpase("explain", folder).error.startswith(f"{folder}: ")
+
+    def test_an_unknown_profile_is_not_priced(self, elpase, folder) -> None:
+        rewrite(folder / "requests.parquet", said_otherwise(profile="mine"))
+        assert "Note: nothing is priced: mine is not a shipped profile" in elpase("explain", folder).out
