@@ -77,16 +77,40 @@ class Facts:
         return self.run.config.usable_blocks // self.blocks_each
 
     @cached_property
-    def mean_blocks_each(self) -> int:
-        """KV blocks that a request holds on average: its prompt and half of its output."""
+    def _running(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Prompts, outputs and weights of those that run at any moment: who generates more tokens runs longer."""
         ran = np.isfinite(self.run.requests("scheduled_s"))
-        output = float(self.run.requests("output_tokens")[ran].mean()) if ran.any() else 0.0
-        return max(1, ceil((self.mean_tokens - output / 2) / self.run.config.block_size))
+        prompt, output = (self.run.requests(f"{name}_tokens")[ran].astype(np.float64) for name in ("prompt", "output"))
+        return prompt, output, output / max(1.0, output.sum())
 
     @cached_property
     def fit_on_average(self) -> int:
-        """Requests that the KV cache holds as long as some are young while others are old."""
-        return self.run.config.usable_blocks // self.mean_blocks_each
+        """Requests that the KV cache holds while some are young and others old: prompt and half of the output each."""
+        prompt, output, weights = self._running
+        held = float((weights * np.ceil((prompt + output / 2) / self.run.config.block_size)).sum())
+        return int(self.run.config.usable_blocks / max(1.0, held))
+
+    @cached_property
+    def _at_end(self) -> tuple[float, float]:
+        """Mean and standard deviation of the KV blocks that those who run will hold at their ends."""
+        prompt, output, weights = self._running
+        blocks = np.ceil((prompt + output) / self.run.config.block_size)
+        mean = max(1.0, float((weights * blocks).sum()))
+        return mean, float((weights * (blocks - mean) ** 2).sum()) ** 0.5
+
+    @cached_property
+    def safe(self) -> int:
+        """Requests that can all reach their ends together: N x mean + 2 x deviation x sqrt(N) = usable blocks."""
+        mean, deviation = self._at_end
+        root = (-deviation + (deviation**2 + mean * self.run.config.usable_blocks) ** 0.5) / mean
+        return int(root**2 + 1e-9)
+
+    @property
+    def safe_sum(self) -> str:
+        """How that number comes about."""
+        (mean, deviation), n = self._at_end, self.safe
+        spread = f" + 2 x {deviation:,.0f} x sqrt({n:,}) for long ones" if deviation >= 1 else ""
+        return f"{n:,} x {mean:,.0f}{spread} = {n * mean + 2 * deviation * n**0.5:,.0f} blocks at their ends"
 
     @cached_property
     def prompt_tokens_per_s(self) -> float:

@@ -30,10 +30,7 @@ def find_seqs(facts: Facts) -> Finding | None:
     usage = float(run.kv_usage[steps].mean())
     because = (
         f"{cap:,} of {cap:,} ran while {run.mean('waiting', steps):,.0f} waited on average",
-        (
-            f"KV usage was {usage:.0%} then: the blocks hold {facts.fit_on_average:,} requests with"
-            f" {facts.mean_blocks_each:,} each (prompt + half the output)"
-        ),
+        f"KV usage was {usage:.0%} then; the blocks hold some {facts.fit_on_average:,} requests of these lengths",
         *_gain_sum(facts, steps, cap),
     )
     what = f"{name} {cap:,} keeps requests waiting {share:.0%} of the time"
@@ -124,4 +121,6 @@ def _raise(facts: Facts, steps: NDArray[np.bool_], cap: int, name: str, *, there
         why = f"{mean:,} carry the load on average, 2 x sqrt({mean:,}) its swings"
     to = max(cap + 1, min(asked, at_most))
     bound = "" if to >= asked else f", but only {at_most:,} fit into the KV cache"
+    if to > facts.safe:
+        bound += f"; beyond {facts.safe:,} long ones may lose their blocks"
     return (f"{name} {to:,} instead of {cap:,}: {why}{bound}; TPOT rises with it",)

@@ -98,17 +98,10 @@ def _seats_sum(facts: Facts) -> list[str]:
 
 def _fewer_at_once(facts: Facts) -> list[str]:
     """What keeps those who run from losing their blocks; nothing where nobody did."""
-    config, fit = facts.run.config, facts.fit
+    config, safe = facts.run.config, facts.safe
     change = []
-    if facts.thrash.preemptions and 0 < fit < config.seqs_cap:
-        change.append(
-            f"max_num_seqs {fit:,} instead of {config.seqs_cap:,}: who runs keeps its blocks to its end{_cost(facts)}"
-        )
-        if fit < facts.fit_on_average < config.seqs_cap:
-            change.append(
-                f"up to max_num_seqs {facts.fit_on_average:,}, as many as fit with {facts.mean_blocks_each:,} blocks"
-                " each (prompt + half the output): fewer preemptions, fuller steps"
-            )
+    if facts.thrash.preemptions and 0 < safe < config.seqs_cap:
+        change.append(f"max_num_seqs {safe:,} instead of {config.seqs_cap:,}: {facts.safe_sum}{_cost(facts)}")
     if facts.thrash.preemptions and config.watermark < _TRIED_WATERMARK:
         kept = int(_TRIED_WATERMARK * config.num_gpu_blocks)
         change.append(f"watermark {_TRIED_WATERMARK:g}: admission leaves {kept:,} blocks to those that run")
@@ -116,13 +109,13 @@ def _fewer_at_once(facts: Facts) -> list[str]:
 
 
 def _cost(facts: Facts) -> str:
-    """What it means for throughput that no more run than the blocks hold to their end."""
+    """What it means for throughput that fewer run at once."""
     steps = waiting_for_blocks(facts.run)
     running = facts.run.mean("running", steps)
-    if facts.prices is None or running <= facts.fit:
+    if facts.prices is None or running <= facts.safe:
         return ""
-    gain = facts.prices.throughput_gain(steps, facts.fit / running)
-    return f"; by the profile's law {gain:.2f} times the throughput of {running:,.0f}, but nothing is computed twice"
+    gain = facts.prices.throughput_gain(steps, facts.safe / running)
+    return f". By the profile's law {gain:.2f} times the throughput of {running:,.0f}, but nothing is computed twice"
 
 
 def _more_blocks(facts: Facts) -> list[str]:

@@ -28,6 +28,7 @@ CASES = {
     "kv_starved": Case(40, [(24, 200, 200)], {"num_gpu_blocks": 1001, "max_num_seqs": 256}),
     # 50 blocks each, 20 fit; 6.5/s x 200 tokens x 13 ms = 17 want to run on average, more at times.
     "kv_blocks": Case(60, [(6.5, 600, 200)], {"num_gpu_blocks": 1001}),
+    "mixed lengths": Case(60, [(4, 100, 200), (4, 900, 200)], {"num_gpu_blocks": 1001, "max_num_seqs": 256}),
     # Some 100 to 200 decodes leave few of 256 tokens to prompts.
     "budget_too_small": Case(60, [(9, 600, 1000)], {"max_num_batched_tokens": 256, "max_num_seqs": 256}),
     # A prompt of 8,000 tokens takes 0.3 s, beside some 15 decodes of 12 ms.

@@ -13,6 +13,7 @@ from sim.report.explain import Explanation, Finding, explain
 EXPECTED = {
     "kv_starved": ["thrash", "kv_blocks"],
     "kv_blocks": ["kv_blocks"],
+    "mixed lengths": ["kv_blocks"],
     "budget_too_small": ["budget_too_small"],
     "budget_too_large": ["budget_too_large"],
     "healthy": [],
@@ -85,7 +86,7 @@ class TestArithmetic:
         """400 tokens are 25 blocks; 256 of them ask for 6,400 of 1,000."""
         said = text(finding(told_of("kv_starved"), "thrash"))
         assert "256 x 25 = 6,400 blocks; there are 1,000: at most 40 run to their end" in said
-        assert "max_num_seqs 40 instead of 256" in said
+        assert "max_num_seqs 40 instead of 256: 40 x 25 = 1,000 blocks at their ends" in said
         assert "watermark 0.02" in said
 
     def test_what_a_small_budget_leaves(self, told_of) -> None:
@@ -115,19 +116,15 @@ class TestArithmetic:
 class TestAdvice:
     """Whoever follows it is rid of the cause."""
 
-    @pytest.mark.parametrize(
-        ("name", "changes"),
-        [
-            ("kv_starved", {"max_num_seqs": 40}),
-            ("thrash", {"max_num_seqs": 14}),
-        ],
-    )
-    def test_preemptions_end(self, name, changes, told_of, run_of) -> None:
+    @pytest.mark.parametrize("name", ["kv_starved", "thrash", "kv_blocks"])
+    def test_preemptions_end(self, name, told_of) -> None:
         """And with them the freezes of those who lost their blocks."""
-        assert told_of(name).thrash.preemptions > 100
-        after = told_of(name, **changes)
+        before = told_of(name)
+        seqs = int(re.search(r"max_num_seqs (\d+) instead", " ".join(before.findings[0].change))[1])
+        after = told_of(name, max_num_seqs=seqs)
+        assert before.thrash.preemptions >= 20
         assert after.thrash.preemptions == 0
-        assert after.itl.max_s < 0.1 * told_of(name).itl.max_s
+        assert after.itl.max_s < 0.2 * before.itl.max_s
 
     @pytest.mark.parametrize(
         ("name", "changes"),
@@ -149,6 +146,16 @@ class TestAdvice:
         number = next(iter(changes.values()))
         assert name == "kv_blocks" or (f"{number:,}" if not isinstance(number, bool) else "on") in advised
         assert before.cause not in [f.cause for f in told_of(name, **changes).findings]
+
+
+def test_lengths_that_differ_leave_room_for_the_long_ones(told_of) -> None:
+    """Prompts of 100 and 900 tokens with 200 of output: 19 and 69 blocks, 44 on average, deviating by 25."""
+    said = text(finding(told_of("mixed lengths"), "kv_blocks"))
+    number, blocks = re.search(
+        r"max_num_seqs (\d+) instead of 256: \1 x 4\d \+ 2 x 25 x sqrt\(\1\) for long ones = (9\d\d|1,000) blocks", said
+    ).groups()
+    assert int(blocks.replace(",", "")) <= 1000
+    assert told_of("mixed lengths", max_num_seqs=int(number)).thrash.preemptions == 0
 
 
 class TestThrash:
