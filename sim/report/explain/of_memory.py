@@ -115,7 +115,8 @@ def _cost(facts: Facts) -> str:
     if facts.prices is None or running <= facts.safe:
         return ""
     gain = facts.prices.throughput_gain(steps, facts.safe / running)
-    return f". By the profile's law {gain:.2f} times the throughput of {running:,.0f}, but nothing is computed twice"
+    instead = ", but nothing is computed twice" if facts.thrash.recomputed_tokens else ""
+    return f". By the profile's law {gain:.2f} times the throughput of {running:,.0f}{instead}"
 
 
 def _more_blocks(facts: Facts) -> list[str]:
