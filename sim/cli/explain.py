@@ -33,6 +33,7 @@ _ENDINGS = {
     "gate": "KV blocks for the whole prompt (gate)",
     "watermark": "KV blocks beside the watermark",
     "preemption": "a preemption",
+    "transfer": "KV on its way to or from the host",
 }
 _PARTS = {
     "client_queue": "client's queue",

@@ -10,6 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sim.cli.explain import _ENDINGS
+from sim.core.step import Limit
+
 FLAGS = ("--limit", 60, "--rate-scale", 2, "--num-gpu-blocks-override", 1500, "--max-model-len", 8192)
 
 
@@ -73,6 +76,10 @@ class TestOutput:
     def test_a_profile_that_did_not_price_it(self, elpase, finished) -> None:
         error = elpase("explain", finished, "--profile", "h100-llama-3.1-8b").error
         assert "expected h100-qwen3-14b, which priced the run" in error
+
+
+def test_every_limit_has_words() -> None:
+    assert set(_ENDINGS) == {limit.value for limit in Limit}
 
 
 class TestBadInput:
