@@ -38,8 +38,9 @@ def rewrite(path, change) -> None:
     pq.write_table(table.replace_schema_metadata({b"elpase": json.dumps(meta)}), path)
 
 
-def said_otherwise(**meta):
-    return lambda table, old: (table, {**old, **meta})
+def say_otherwise(folder, **meta) -> None:
+    for name in ("requests.parquet", "steps.parquet"):
+        rewrite(folder / name, lambda table, old: (table, {**old, **meta}))
 
 
 class TestOutput:
@@ -107,7 +108,7 @@ class TestBadInput:
         assert str(folder / name) in elpase("explain", folder).error
 
     def test_another_version(self, elpase, folder) -> None:
-        rewrite(folder / "requests.parquet", said_otherwise(elpase_version="9.7.1"))
+        say_otherwise(folder, elpase_version="9.7.1")
         assert re.fullmatch(
             re.escape(f"{folder}: made by elpase 9.7.1, this is ") + r"[\d.]+: replay it again",
             elpase("explain", folder).error,
@@ -128,7 +129,7 @@ class TestBadInput:
         assert f"{folder}: limit: got 'moon', expected one of nothing, tokens" in elpase("explain", folder).error
 
     def test_a_partial_run(self, elpase, folder) -> None:
-        rewrite(folder / "requests.parquet", said_otherwise(partial=True))
+        say_otherwise(folder, partial=True)
         assert elpase("explain", folder).error.startswith(f"{folder}: was cut short (partial)")
 
     def test_no_requests(self, elpase, folder) -> None:
@@ -145,11 +146,16 @@ class TestBadInput:
         expected = f"{folder}: result.json is of 60 requests, requests.parquet of 7: they are of different runs"
         assert elpase("explain", folder).error == expected
 
+    def test_tables_of_two_runs(self, elpase, folder) -> None:
+        rewrite(folder / "steps.parquet", lambda table, meta: (table, {**meta, "seed": 77}))
+        expected = f"{folder}: steps.parquet and requests.parquet are of different runs"
+        assert elpase("explain", folder).error == expected
+
     @pytest.mark.parametrize("config", [None, {"max_num_seqs": 3}, {"flux": 1}])
     def test_settings_of_something_else(self, config, elpase, folder) -> None:
-        rewrite(folder / "requests.parquet", said_otherwise(config=config))
+        say_otherwise(folder, config=config)
         assert elpase("explain", folder).error.startswith(f"{folder}: ")
 
     def test_an_unknown_profile_is_not_priced(self, elpase, folder) -> None:
-        rewrite(folder / "requests.parquet", said_otherwise(profile="mine"))
+        say_otherwise(folder, profile="mine")
         assert "Note: nothing is priced: mine is not a shipped profile" in elpase("explain", folder).out
