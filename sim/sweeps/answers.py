@@ -156,13 +156,15 @@ class Best(NamedTuple):
 
 
 class Crossing(NamedTuple):
-    """Between two loads the best setting changes, at about `at` (None where loads are not numbers)."""
+    """Between two loads the best setting changes, at about `at` (None where loads are not numbers). `sure`: both lead
+    by more than chance; None: one seed."""
 
     low: object
     high: object
     at: float | None
     before: Mapping[str, object]
     after: Mapping[str, object]
+    sure: bool | None
 
 
 def load_axis(axes: Mapping[str, Sequence[object]]) -> str | None:
@@ -210,10 +212,16 @@ def crossings(
     """Where the best setting changes from one load to the next: there the straight lines of both cross."""
     load = load_axis(axes)
     return [
-        Crossing(low.load, high.load, _crossing_at(table, load, low, high, column), low.knobs, high.knobs)
+        Crossing(
+            low.load, high.load, _crossing_at(table, load, low, high, column), low.knobs, high.knobs, _both(low, high)
+        )
         for low, high in pairwise(bests)
         if load is not None and low.knobs != high.knobs
     ]
+
+
+def _both(low: Best, high: Best) -> bool | None:
+    return None if low.sure is None or high.sure is None else low.sure and high.sure
 
 
 def _crossing_at(table: pd.DataFrame, load: str, low: Best, high: Best, column: str) -> float | None:

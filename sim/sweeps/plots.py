@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from sim.report.plots import FAINT, GRID, PALETTE, STYLE, save_figure, titled_figure
 from sim.report.words import as_ms
@@ -33,14 +33,14 @@ def plot_sweep(sweep: Sweep, path: Path) -> None:
     """Draw the settings that ran, as PNG or SVG by extension: a line along the load, or along the only knob."""
     table = sweep.table[sweep.table["status"] == "ok"]
     with mpl.rc_context(STYLE):
-        figure = titled_figure(5.2, _headline(sweep), _origin(sweep))
+        figure = titled_figure(5.8, _headline(sweep), _origin(sweep))
         panels = figure.subplots(1, 2)
         if len(table):
             for panel, (column, title) in zip(panels, _PANELS, strict=True):
                 _draw(panel, sweep, table, column, title)
             handles, labels = panels[0].get_legend_handles_labels()
-            if 1 < len(labels) <= 2 * len(PALETTE):
-                panels[0].legend(handles, labels, fontsize=8, frameon=False)
+            if len(labels) <= 2 * len(PALETTE):
+                figure.legend(handles, labels, loc="outside lower left", ncols=2, fontsize=8, frameon=False)
         save_figure(figure, path)
 
 
@@ -48,7 +48,7 @@ def _draw(panel: Axes, sweep: Sweep, table: pd.DataFrame, column: str, title: st
     for number, (name, line) in enumerate(_lines(sweep, table)):
         color = PALETTE[number % len(PALETTE)]
         panel.plot(line["output_throughput"], line[column], "-", color=color, linewidth=1, alpha=0.5)
-        panel.plot(line["output_throughput"], line[column], "o", color=color, markersize=5, label=name)
+        panel.plot(line["output_throughput"], line[column], "o", color=color, markersize=5, label=name or "_")
         if f"{column}_ci95" in line:
             panel.errorbar(
                 line["output_throughput"], line[column], line[f"{column}_ci95"], line["output_throughput_ci95"],
@@ -64,9 +64,10 @@ def _draw(panel: Axes, sweep: Sweep, table: pd.DataFrame, column: str, title: st
     if column in sweep.slo:
         panel.axhline(sweep.slo[column], color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
     panel.set_yscale("log")
+    low, high = panel.get_ylim()
+    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)))
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: as_ms(value)))
-    panel.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: as_ms(value)))
-    panel.tick_params(which="minor", labelsize=7)
+    panel.yaxis.set_minor_formatter(NullFormatter())
     panel.set_title(title)
     panel.set_xlabel("Output tokens per second")
     panel.margins(0.12)

@@ -129,7 +129,8 @@ def _by_load(sweep: Sweep) -> Iterator[str]:
         yield f"  {_load_name(sweep)} {best.load}: {spelled(best.knobs)}, {best.value:,.1f}{_lead(best)}"
     for crossing in sweep.crossings:
         at = f"between {crossing.low} and {crossing.high}" if crossing.at is None else f"at about {crossing.at:.3g}"
-        yield f"  the best changes {at}: {spelled(crossing.before)} -> {spelled(crossing.after)}"
+        chance = "" if crossing.sure is not False else " (but one of them leads within chance)"
+        yield f"  the best changes {at}: {spelled(crossing.before)} -> {spelled(crossing.after)}{chance}"
 
 
 def _load_name(sweep: Sweep) -> str:
