@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _SWEEP, _ANSWERS, _WHERE = "Sweep", "Answers", "Where it runs"
 
+_MOST_NOTES = 5
+
 
 @click.command(
     cls=ReplayCommand,
@@ -110,8 +112,10 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
         raise
     _require_something(sweep)
     click.echo(str(sweep))
-    for note in sweep.notes:
+    for note in sweep.notes[:_MOST_NOTES]:
         say(f"note: {note}")
+    if len(sweep.notes) > _MOST_NOTES:
+        say(f"note: and {len(sweep.notes) - _MOST_NOTES} more like these, in sweep.json")
     if out is not None:
         _write(sweep, out)
     if sweep.partial:

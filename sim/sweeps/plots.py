@@ -76,16 +76,14 @@ def _draw(panel: Axes, sweep: Sweep, table: pd.DataFrame, column: str, title: st
 
 
 def _lines(sweep: Sweep, table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Rows that differ in the load alone; without a load, one line along the only knob, or a point for each row."""
-    load = load_axis(sweep.axes)
-    others = [name for name, values in sweep.axes.items() if name != load and len(values) > 1]
+    """Rows that differ in one knob alone: the load, or else the knob with most values."""
+    varied = {name: len(values) for name, values in sweep.axes.items() if len(values) > 1}
+    along = load_axis(sweep.axes) or max(varied, key=lambda name: varied[name], default=None)
+    others = [name for name in varied if name != along]
     if not others:
         return [("", table)]
-    if load is None:
-        return [("", table)] if len(others) == 1 else [(spelled(_some(row, others)), table.loc[[i]])
-                for i, row in zip(table.index, table.to_dict("records"), strict=True)]  # fmt: skip
     return [
-        (spelled(_some(rows.iloc[0].to_dict(), others)), rows)
+        (spelled({name: rows[name].iloc[0] for name in others}), rows)
         for _, rows in table.groupby(others, sort=False, dropna=False)
     ]
 
@@ -93,10 +91,6 @@ def _lines(sweep: Sweep, table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 def _point_name(sweep: Sweep, row: dict[Any, Any]) -> str:
     """Short: the values of the knobs that vary, without their names."""
     return ", ".join(str(row[name]) for name, values in sweep.axes.items() if len(values) > 1)
-
-
-def _some(row: dict[Any, Any], names: list[str]) -> dict[str, object]:
-    return {name: row[name] for name in names}
 
 
 def _headline(sweep: Sweep) -> str:

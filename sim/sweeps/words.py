@@ -149,4 +149,8 @@ def _lead(best: Best) -> str:
 def _told(column: str) -> str:
     """`p99_itl_ms` as people say it: ITL p99."""
     statistic, _, rest = column.partition("_")
-    return f"{rest.removesuffix('_ms').upper()} {statistic}" if column.endswith("_ms") else column.replace("_", " ")
+    return (
+        f"{rest.removesuffix('_ms').upper().replace('E2EL', 'E2E')} {statistic}"
+        if column.endswith("_ms")
+        else column.replace("_", " ")
+    )
