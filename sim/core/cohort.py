@@ -11,9 +11,8 @@ ahead; so a step costs the same whether 2 or 200 decode, and many steps cost har
 from __future__ import annotations
 
 from collections import deque
-from heapq import heapify, heappop, heappush
-from itertools import accumulate, count
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from sim.core.config import SchedulerConfig
@@ -21,8 +20,22 @@ if TYPE_CHECKING:
     from sim.core.request import Request
     from sim.core.step_in_making import StepInMaking
 
-_WORTH_IT = 3
-"""Fewer rounds than this are not worth taking at once."""
+
+class Round(NamedTuple):
+    """A step's rows, one token each, with their computed tokens before it; and the free blocks after it was made."""
+
+    requests: list[Request]
+    num_computed_tokens: list[int]
+    num_free_blocks: int
+
+
+class Stretch(NamedTuple):
+    """Rounds in a row with the same members."""
+
+    num_members: int
+    context: int
+    """Their computed tokens before the first round, summed up."""
+    rounds: int
 
 
 class Cohort:
@@ -50,11 +63,10 @@ class Cohort:
         """Members' computed tokens less the rounds."""
         self._fills = [0] * config.block_size
         """Members by the round, modulo block size, that finds their blocks full."""
-        self._ends: list[tuple[int, int, Request]] = []
-        """Heap of (rounds when it has had its last one, order of joining, member)."""
+        self._ends: dict[int, list[Request]] = {}
+        """Rounds -> members that have then had their last one."""
         self._hashes: dict[int, list[Request]] = {}
         """Hashed rounds -> members that have then filled a block which somebody may look for."""
-        self._joins = count()
 
     def __len__(self) -> int:
         return len(self.members) + len(self.ending)
@@ -76,16 +88,22 @@ class Cohort:
 
     def schedule(self, step: StepInMaking) -> None:
         """One round: every member's next token. If that is not all there is to it, the cohort dissolves instead."""
-        num_members, pool = len(self.members), self._manager.block_pool
         needed = self._fills[self._rounds % self._size]
-        if num_members > step.budget or needed > pool.num_free_blocks:
+        if len(self.members) > step.budget or needed > self._manager.num_free_blocks:
             self.dissolve()
-            num_members = 0
-        self.in_flight.append(num_members)
-        if num_members:
-            step.add_decodes(self.members, self.contexts())
-            pool.take(needed)
-            self._pass(1, len(self.in_flight) - 1)
+        if self.members:
+            decodes = self.go_round()
+            step.add_decodes(decodes.requests, decodes.num_computed_tokens)
+        else:
+            self.in_flight.append(0)
+
+    def go_round(self) -> Round:
+        """Schedule the next round; there must be blocks for it."""
+        requests, contexts = self.members[:], self.contexts()
+        self._manager.block_pool.take(self._fills[self._rounds % self._size])
+        self.in_flight.append(len(requests))
+        self._pass(1, len(self.in_flight) - 1)
+        return Round(requests, contexts, self._manager.num_free_blocks)
 
     def commit(self) -> int:
         """The output of the oldest step in flight is back; how many of its first rows are done with that."""
@@ -93,19 +111,33 @@ class Cohort:
         self._hash(self._rounds - len(self.in_flight))
         return rows
 
-    def quiet_rounds(self, most: int) -> int:
-        """Rounds from here on in which nobody ends, and blocks suffice; at most `most`."""
-        if self.ending or not self.members:
-            return 0
-        # Sync, a round includes its output, and with it the end.
-        last = self._ends[0][0] - self._rounds - (not self.in_flight)
-        rounds = min(most, last)
-        if rounds < _WORTH_IT:
-            return 0
-        return rounds if sum(self._blocks_needed(rounds)) <= self._manager.num_free_blocks else 0
+    def first_finish(self) -> int:
+        """After how many rounds somebody finishes; there must be members."""
+        # Async, a round ends with the output of the step before its own.
+        return 1 if self.ending else min(self._ends) - self._rounds + len(self.in_flight)
+
+    def outlook(self, most: int) -> tuple[list[Stretch], list[int]]:
+        """The rounds ahead, at most so many, for which blocks suffice; and after how many of them somebody finishes."""
+        while sum(self._blocks_needed(most)) > self._manager.num_free_blocks:
+            most //= 2
+        finishes = [1] if self.ending else []
+        stretches: list[Stretch] = []
+        members, context, start = len(self.members), sum(self.contexts()), 0
+        for end in sorted(at - self._rounds for at in self._ends if at - self._rounds <= most):
+            stretches.append(Stretch(members, context, end - start))
+            leaving = self._ends[self._rounds + end]
+            context += members * (end - start) - sum([request.final_num_tokens - 1 for request in leaving])
+            members, start = members - len(leaving), end
+            finishes.append(end + len(self.in_flight))
+        if members and start < most:
+            stretches.append(Stretch(members, context, most - start))
+        return stretches, finishes
 
     def advance(self, rounds: int) -> list[int]:
-        """Quiet rounds at once; returns the free blocks after each of their steps was scheduled."""
+        """Rounds at once, each with the output of a step; returns the free blocks after each was scheduled.
+
+        Nobody may end before the last of them.
+        """
         needed = self._blocks_needed(rounds)
         free = self._manager.num_free_blocks
         self._manager.block_pool.take(sum(needed))
@@ -131,8 +163,7 @@ class Cohort:
             self.ending.remove(request)
         else:
             self._leave(request)
-            self._ends = [entry for entry in self._ends if entry[-1] is not request]
-            heapify(self._ends)
+            _remove(self._ends, self._rounds + request.final_num_tokens - 1 - request.num_computed_tokens, request)
         request.joined = None
 
     def dissolve(self) -> None:
@@ -155,7 +186,7 @@ class Cohort:
         self.members.append(request)
         self._bases.append(computed - rounds)
         self._fills[(rounds - computed) % self._size] += 1
-        heappush(self._ends, (rounds + left, next(self._joins), request))
+        self._ends.setdefault(rounds + left, []).append(request)
         if self._is_hashing and not request.nameless:
             full = (request.num_cached_blocks + 1) * self._size
             due = rounds + full - computed
@@ -166,8 +197,7 @@ class Cohort:
         """Rounds have been scheduled, the tokens of the last still unknown: hash, and part with who had its last."""
         self._rounds += rounds
         self._hash(self._rounds - unknown)
-        while self._ends and self._ends[0][0] <= self._rounds:
-            request = heappop(self._ends)[-1]
+        for request in self._ends.pop(self._rounds, ()):
             self._leave(request)
             self.ending.append(request)
 
@@ -177,9 +207,8 @@ class Cohort:
         del self.members[at], self._bases[at]
         self._fills[(self._rounds - request.num_computed_tokens) % self._size] -= 1
         if self._is_hashing and not request.nameless:
-            for due in self._hashes.values():
-                if request in due:
-                    due.remove(request)
+            for due in [due for due, members in self._hashes.items() if request in members]:
+                _remove(self._hashes, due, request)
 
     def _settle(self, request: Request) -> None:
         assert request.joined is not None
@@ -203,3 +232,9 @@ class Cohort:
         """Blocks to take in each of the next rounds."""
         start, size = self._rounds % self._size, self._size
         return (self._fills * (-(-rounds // size) + 1))[start : start + rounds]
+
+
+def _remove(calendar: dict[int, list[Request]], due: int, request: Request) -> None:
+    calendar[due].remove(request)
+    if not calendar[due]:
+        del calendar[due]

@@ -26,8 +26,7 @@ class Outputs:
             return []
         if outcome.stopped:
             self.cohort.dissolve()  # who stops early was not known ahead
-        settled = self.cohort.commit()
-        finished = [request for request in list(self.cohort.ending) if self._take_output(request, 1, None)]
+        settled, finished = self.commit_cohort()
         for position in range(settled, len(plan.requests)):
             request, sampled = plan.requests[position], outcome.num_sampled[position]
             # Aborted while the step ran: its output has nowhere to go. In the cohort: it has had its output.
@@ -40,6 +39,11 @@ class Outputs:
                 # A drafter may propose for prompts in flight too; nobody verifies that.
                 request.num_draft_tokens = 0 if request.is_prefill_chunk else drafts
         return finished
+
+    def commit_cohort(self) -> tuple[int, list[Request]]:
+        """The output of the oldest step is back for the cohort: how many rows that was, and who finished."""
+        settled = self.cohort.commit()
+        return settled, [request for request in self.cohort.ending[:] if self._take_output(request, 1, None)]
 
     def _take_output(self, request: Request, sampled: int, stop_at: int | None) -> bool:
         """A request's tokens are back, one of them perhaps a stop token; whether it is finished."""

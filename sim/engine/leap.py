@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sim.core.step import StepPlan
+    from sim.report.log import QuietStep
 
 
-class Span(NamedTuple):
-    """When the device works on a step."""
-
-    start_s: float
-    end_s: float
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Leap:
     """Rounds of scheduling a step and landing one. Async lands the step before the one that it schedules."""
 
     began_s: float
-    host_s: float
-    spans: list[Span]
-    """Of the steps that the rounds schedule."""
+    host_s: list[float]
+    start_s: list[float]
+    end_s: list[float]
+    """When the device works on the steps that the rounds schedule."""
     landed_s: list[float]
     """When each round is over: its step is landed, and the next round's is scheduled."""
+    stops: list[int]
+    """After how many rounds there is something to do: somebody finishes, or the leap is over."""
+    landed: int = 0
+    """Rounds that are over, and that everybody knows of."""
+    scheduled: list[QuietStep] = field(default_factory=list)
+    """Their steps that have not run yet (async: one)."""
+    last: StepPlan | None = None
+    """The plan of the last of them."""
 
     def rounds_until(self, now_s: float) -> int:
         """Rounds that are over."""
@@ -35,26 +43,35 @@ class Leap:
 
 
 def plan_leap(
-    now_s: float, device_free_s: float, host_s: float, device_s: list[float], in_flight_end_s: float | None
+    now_s: float,
+    device_free_s: float,
+    costs_s: Iterable[tuple[float, float]],
+    in_flight_end_s: float | None,
+    finishes: list[int],
 ) -> Leap:
-    """The times of rounds that schedule steps of `device_s` seconds each.
+    """The times of rounds that schedule steps of so many host and device seconds each.
 
     in_flight_end_s: the end of the step in flight (async), which the first round lands; None where each round lands
-    its own step (sync).
+    its own step (sync). finishes: after how many rounds somebody finishes.
     """
-    began_s = now_s
-    spans: list[Span] = []
+    began_s, landing_s = now_s, in_flight_end_s
+    hosts_s: list[float] = []
+    starts_s: list[float] = []
+    ends_s: list[float] = []
     landed_s: list[float] = []
-    landing_s = in_flight_end_s
-    for seconds in device_s:
+    for host_s, seconds in costs_s:
         host_free_s = now_s + host_s
-        start_s = max(host_free_s, device_free_s)
+        start_s = host_free_s if host_free_s > device_free_s else device_free_s
         device_free_s = start_s + seconds
-        spans.append(Span(start_s, device_free_s))
         if landing_s is None:
-            now_s = max(device_free_s, host_free_s)
+            now_s = device_free_s
         else:
-            now_s = max(landing_s, host_free_s)
+            now_s = landing_s if landing_s > host_free_s else host_free_s
             landing_s = device_free_s
+        hosts_s.append(host_s)
+        starts_s.append(start_s)
+        ends_s.append(device_free_s)
         landed_s.append(now_s)
-    return Leap(began_s, host_s, spans, landed_s)
+    rounds = len(landed_s)
+    stops = [stop for stop in finishes if stop < rounds]
+    return Leap(began_s, hosts_s, starts_s, ends_s, landed_s, [*stops, rounds])

@@ -11,10 +11,11 @@ from sim.latency.model import StepPrice, StepTime
 from sim.latency.shape import StepShape
 
 if TYPE_CHECKING:
+    from sim.core.cohort import Stretch
     from sim.core.step import StepPlan
     from sim.drafters import DrafterSize
     from sim.latency.graphs import GraphRun, Graphs
-    from sim.latency.profile import Profile
+    from sim.latency.profile import DecodeCost, Profile
 
 OutsidePolicy = Literal["warn", "raise", "clip"]
 
@@ -34,6 +35,9 @@ class Pricing:
         self._outside = outside
         self._graphs = profile.law.graphs if graphs is None else graphs
         self._drafter = drafter
+        self._decode_costs: dict[int, DecodeCost] = {}
+        self._decode_runs: dict[int, GraphRun] = {}
+        """By the number of sequences."""
         self.first_outside: str | None = None
         """Where the first extrapolated step left the domain."""
 
@@ -55,16 +59,28 @@ class Pricing:
             time = StepTime(time.host_s, time.device_s + drafting_s(self.profile.law, self._drafter, shape))
         return StepPrice(time, graph, why is not None)
 
-    def price_decodes(self, num_seqs: int, decode_context: int, num_steps: int) -> tuple[float, list[float]] | None:
-        """Host seconds, and the device seconds of each of some steps in a row that decode the same sequences.
+    def price_decodes(self, stretches: list[Stretch]) -> list[tuple[float, float]]:
+        """Host and device seconds of rounds of decodes; up to the first stretch that leaves the domain.
 
-        None where any of them is outside the domain: such steps are looked at one by one.
+        The same numbers, bit for bit, as `price` gives for each: the context grows by one token per sequence and round.
         """
-        for context in (decode_context, decode_context + num_seqs * (num_steps - 1)):
-            if self.profile.outside(StepShape(num_seqs, num_seqs, context, 0, 0.0, num_seqs)) is not None:
-                return None
-        return self.profile.law.price_decodes(num_seqs, decode_context, num_steps)
+        costs_s: list[tuple[float, float]] = []
+        for num_seqs, context, rounds in stretches:
+            cost = self._decode_costs.get(num_seqs) or self._decode_cost(num_seqs)
+            end = context + num_seqs * rounds
+            if context < cost.least_context or end - num_seqs > cost.most_context:
+                break
+            still_s, context_s = cost.still_s, cost.context_s
+            costs_s += [(cost.host_s, still_s + context_s * at) for at in range(context, end, num_seqs)]
+        return costs_s
 
     def decodes_run(self, num_seqs: int) -> GraphRun:
         """How such a step runs."""
-        return self._graphs.run(num_seqs, num_seqs, 0)
+        run = self._decode_runs.get(num_seqs)
+        if run is None:
+            run = self._decode_runs[num_seqs] = self._graphs.run(num_seqs, num_seqs, 0)
+        return run
+
+    def _decode_cost(self, num_seqs: int) -> DecodeCost:
+        cost = self._decode_costs[num_seqs] = self.profile.decode_cost(num_seqs)
+        return cost

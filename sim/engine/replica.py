@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import simpy
 
 from sim.core.block_hash import BlockHasher, OwnTextHasher
-from sim.core.decode_run import decode_plan, quiet_steps
+from sim.core.decode_run import advance, decode_plan, outlook, schedule_round
 from sim.core.make import make_scheduler
 from sim.core.offloading import OffloadingScheduler
 from sim.core.request import Request as CoreRequest
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 _SHORT_LEAP, _LONG_LEAP = 8, 1024
 """Rounds that the first leap tries, and the most: each one that is not broken off doubles the next."""
+_WORTH_IT = 2
+"""Fewer rounds than this are not worth a leap."""
 _LIVELOCK_CHECK_STEPS = 1_000
 _LIVELOCK_FACTOR = 10
 """Known tokens of all live requests, computed this many times over without one new token: nobody gets anywhere."""
@@ -140,9 +143,7 @@ class Replica:
             self._leap = self._plan_leap()
             if self._leap is not None:
                 with suppress(simpy.Interrupt):
-                    yield env.at(self._leap.landed_s[-1])
-                    self._longest_leap = min(2 * self._longest_leap, _LONG_LEAP)
-                    self._land_leap(self._leap, len(self._leap.spans))
+                    yield from self._take_leap(self._leap)
             elif len(self._in_flight) < self._depth and self._has_work() and self._launch(env.now):
                 if len(self._in_flight) < self._depth:
                     yield env.at(self._host_free_s)
@@ -199,7 +200,7 @@ class Replica:
 
     def _plan_leap(self) -> Leap | None:
         """Many rounds at once, if the next ones are sure to be quiet."""
-        scheduler, running = self.scheduler, self.scheduler.running
+        running = self.scheduler.running
         flying = self._in_flight[0] if self._in_flight else None
         if len(self._in_flight) != self._depth - 1 or not running or not self._longest_leap:
             return None
@@ -208,57 +209,84 @@ class Replica:
                 return None
         elif flying.plan.partial or flying.plan.requests != running:
             return None
-        steps = quiet_steps(scheduler, self._longest_leap)
-        if not steps:
+        stretches, finishes = outlook(self.scheduler, self._longest_leap)
+        if sum([stretch.rounds for stretch in stretches]) < _WORTH_IT:
             return None
-        context = sum(scheduler.cohort.contexts())
-        priced = self._pricing.price_decodes(len(running), context, steps)
-        if priced is None:
+        costs_s = self._pricing.price_decodes(stretches)
+        if not costs_s:
             return None
-        return plan_leap(self._env.now, self._device_free_s, *priced, None if flying is None else flying.end_s)
+        in_flight_end_s = None if flying is None else flying.end_s
+        return plan_leap(self._env.now, self._device_free_s, costs_s, in_flight_end_s, finishes)
+
+    def _take_leap(self, leap: Leap) -> Generator[simpy.Event]:
+        for stop in leap.stops:
+            yield self._env.at(leap.landed_s[stop - 1])
+            self._land_leap(leap, stop)
+        self._longest_leap = min(2 * self._longest_leap, _LONG_LEAP)
+        self._end_leap(leap)
 
     def _break_off(self, leap: Leap) -> None:
         """Somebody comes: what is over by now has happened, and the round that goes on has scheduled its step."""
+        self._leap = None
         rounds = leap.rounds_until(self._env.now)
         self._longest_leap = max(_SHORT_LEAP, rounds)
         self._land_leap(leap, rounds)
-        if rounds < len(leap.spans):
-            self._launch(leap.scheduled_s(rounds))
+        self._end_leap(leap)
+        if rounds < len(leap.landed_s):
+            self._fly(leap, rounds, schedule_round(self.scheduler))
         self._process.interrupt()
 
     def _land_leap(self, leap: Leap, rounds: int) -> None:
-        """Bring everything to where `rounds` rounds, one by one, would have brought it."""
-        self._leap = None
-        if not rounds:
+        """Bring everything to where so many of a leap's rounds, one by one, would have brought it."""
+        since, leap.landed = leap.landed, rounds
+        if rounds == since:
             return
-        scheduler = self.scheduler
-        free = scheduler.cohort.advance(rounds)
-        spans = leap.spans[:rounds]
-        self._host_free_s = leap.scheduled_s(rounds - 1) + leap.host_s
-        self._device_free_s = spans[-1].end_s
-        landed = [(*span, blocks) for span, blocks in zip(spans, free, strict=True)]
-        plan = decode_plan(scheduler, free[-1])
-        last = spans[-1]
-        graph = self._pricing.decodes_run(plan.num_running)
+        scheduler, over = self.scheduler, slice(since, rounds)
+        num_running = len(scheduler.running)
+        done = advance(scheduler, rounds - since)
         if self._in_flight:
             first = self._in_flight.popleft()
             self._write_down(first, self._sampler.sample(first.plan).tokens)
-            landed.pop()
-            price = StepPrice(StepTime(leap.host_s, last.end_s - last.start_s), graph, extrapolated=False)
-            self._in_flight.append(_Flight(plan, *last, price))
-        self._log.decode_steps(plan, leap.host_s, graph, landed)
+        times = leap.start_s[over], leap.end_s[over], leap.host_s[over]
+        counts = done.num_seqs, repeat(num_running), done.num_free_blocks
+        graphs = map(self._pricing.decodes_run, done.num_seqs)
+        leap.scheduled += zip(*times, *counts, done.limits, graphs, strict=False)
+        landed = len(leap.scheduled) - (self._depth - 1)
+        leap.last = decode_plan(scheduler, done.last, num_running)
+        self._log.quiet_steps(leap.scheduled[:landed], leap.last)
+        del leap.scheduled[:landed]
+        self._answer_all(done.finished)
         self._barren_steps = self._barren_tokens = 0
+
+    def _end_leap(self, leap: Leap) -> None:
+        """What comes next finds the device, and what is in flight, as the last round left it."""
+        if leap.last is not None:
+            self._fly(leap, leap.landed - 1, leap.last)
+            if not leap.scheduled:
+                self._in_flight.pop()
+
+    def _fly(self, leap: Leap, round_: int, plan: StepPlan) -> None:
+        """A leap's round has scheduled its step."""
+        start_s, end_s, host_s = leap.start_s[round_], leap.end_s[round_], leap.host_s[round_]
+        self._host_free_s = leap.scheduled_s(round_) + host_s
+        self._device_free_s = end_s
+        graph = self._pricing.decodes_run(len(plan.requests))
+        price = StepPrice(StepTime(host_s, end_s - start_s), graph, extrapolated=False)
+        self._in_flight.append(_Flight(plan, start_s, end_s, price))
 
     def _land(self, flight: _Flight) -> None:
         """A step has run: write it down, commit it, answer whoever is done."""
         plan = flight.plan
         sampled = self._sampler.sample(plan)
         self._write_down(flight, sampled.tokens)
-        for request in self.scheduler.commit(plan, sampled.outcome):
+        self._answer_all(self.scheduler.commit(plan, sampled.outcome))
+        self._tell(flight.transferred)
+
+    def _answer_all(self, finished: list[CoreRequest]) -> None:
+        for request in finished:
             self._log.finished(request)
             self._sampler.forget(request)
             self._answer(self._live.pop(request))
-        self._tell(flight.transferred)
 
     def _write_down(self, flight: _Flight, sampled: SampledTokens) -> None:
         self._log.step(flight.plan, (flight.start_s, flight.end_s, flight.copy_s), flight.price, sampled)

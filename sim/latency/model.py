@@ -12,14 +12,13 @@ is therefore much cheaper than its prompt and its decodes one after the other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from sim.errors import InputError
 from sim.latency.graphs import NO_GRAPHS, GraphMode, Graphs
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from sim.latency.graphs import GraphRun
@@ -117,17 +116,6 @@ class FusedLaw:
         device_s = self.device_s(tokens, seqs, context, mixed, shape.chunk_pairs, eager)
         device_s += self.row_s * shape.num_drafts
         return StepTime(self.host_step_s + self.host_row_s * seqs, device_s)
-
-    def price_decodes(self, num_seqs: int, decode_context: int, num_steps: int) -> tuple[float, list[float]]:
-        """Host seconds of each, and GPU seconds of every one of some steps in a row that decode the same sequences.
-
-        The same numbers, bit for bit, as `price` gives for each: the context grows by one token per sequence and step.
-        """
-        tokens, mode = self.graphs.run(num_seqs, num_seqs, 0)
-        eager = 0.0 if mode is GraphMode.FULL else 1.0
-        contexts: Any = decode_context + num_seqs * np.arange(num_steps, dtype=np.float64)
-        device_s = self.device_s(tokens, num_seqs, contexts, 0, 0.0, eager)
-        return self.host_step_s + self.host_row_s * num_seqs, device_s.tolist()
 
     def device_s(
         self,

@@ -7,17 +7,19 @@ carries the law's coefficients, where they hold, how well, where each comes from
 from __future__ import annotations
 
 import json
+import math
 import sys
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.config import DTYPES, EngineConfig
 from sim.errors import InputError, did_you_mean
 from sim.latency.fields import Fields
 from sim.latency.graphs import NO_GRAPHS, Graphs
 from sim.latency.model import BOUNDS, LARGEST_S, UNITS, FusedLaw
+from sim.latency.shape import StepShape
 from sim.specs import ModelSpec, ParallelSpec, gpu_names, gpu_spec, model_spec
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sim.latency.model import StepTime
-    from sim.latency.shape import StepShape
     from sim.specs import GpuSpec
 
 SCHEMA_VERSION = 2
@@ -87,12 +88,24 @@ class Domain:
         """The shape with every total moved to the domain's edge."""
         edges = {axis.name: getattr(self, axis.name) for axis in fields(self)}
         moved: dict[str, Any] = {name: _between(getattr(shape, name), *edge) for name, edge in edges.items()}
-        return replace(shape, **moved)
+        return shape._replace(**moved)
 
 
 def _between(value: float, low: float, high: float) -> float:
     """Nearest number in a range; a count stays one."""
     return type(value)(min(max(value, low), high))
+
+
+class DecodeCost(NamedTuple):
+    """Seconds of steps that decode the same sequences: a straight line over their context."""
+
+    host_s: float
+    still_s: float
+    """The device's, without any context."""
+    context_s: float
+    least_context: float
+    most_context: float
+    """The domain; empty where the number of sequences is outside of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +223,14 @@ class Profile:
     def step_time(self, shape: StepShape) -> StepTime:
         """Seconds of a step."""
         return self.law.price(shape)
+
+    def decode_cost(self, num_seqs: int) -> DecodeCost:
+        """What steps cost that decode so many sequences and do nothing else."""
+        still = self.law.price(StepShape(num_seqs, num_seqs, 0, 0, 0.0, num_seqs))
+        least, most = self.domain.decode_context
+        if self.outside(StepShape(num_seqs, num_seqs, math.ceil(least), 0, 0.0, num_seqs)) is not None:
+            least, most = math.inf, -math.inf
+        return DecodeCost(*still, self.law.context_s, least, most)
 
     def outside(self, shape: StepShape) -> str | None:
         """Where a shape leaves the fitted domain; None inside."""

@@ -6,16 +6,14 @@ requests costs the pricing as little as one with 2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from sim.core.step import StepPlan
 
 
-@dataclass(frozen=True, slots=True)
-class StepShape:
-    """Totals of one step, in tokens, rows and query-key pairs.
+class StepShape(NamedTuple):
+    """Totals of one step, in tokens, rows and query-key pairs. A tuple, as one is made for every simulated step.
 
     A *decode row* computes one token of one sequence, and the drafts behind it where it verifies any: its K and V are
     read once for all of them. A *chunk* is any other sequence with more than one token (a part of a prompt, a resumed

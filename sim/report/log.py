@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sim.core.step import Limit
-from sim.latency.graphs import GraphMode
+from sim.latency.graphs import GraphMode, GraphRun
 from sim.report.frames import Frames, Itls
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from sim.core.request import Request as CoreRequest
     from sim.core.step import StepPlan
-    from sim.latency.graphs import GraphRun
     from sim.latency.model import StepPrice
     from workloads import Request
 
@@ -67,6 +66,7 @@ _STEP_DTYPE = np.dtype(
 REQUEST_COLUMNS = ("request_id", *_COUNTS, *_TIMES, "status", "error")
 STEP_COLUMNS = _STEP_DTYPE.names or ()
 """Of the tables of a run of this version."""
+_NO_CHUNKS = (0.0, 0, 0, 0)
 _LIMITS = {limit: code for code, limit in enumerate(Limit)}
 _MODES = {mode: code for code, mode in enumerate(GraphMode)}
 
@@ -79,6 +79,11 @@ class SampledTokens(NamedTuple):
     num_draft_tokens: int = 0
     """Drafts that were verified."""
     num_accepted_tokens: int = 0
+
+
+QuietStep = tuple[float, float, float, int, int, int, Limit, GraphRun]
+"""A step of decodes only: start, end and host seconds, rows, requests running, free blocks, what limits admission, how
+it ran."""
 
 
 class RunLog:
@@ -169,7 +174,7 @@ class RunLog:
         for request in plan.preempted:
             self._idle.pop(request, None)
             self._close(request, step - 1)
-        if len(plan.requests) < plan.num_running:
+        if len(plan.requests) < len(self._open) + len(self._idle):
             self._close_skipped(plan, step)
         if self._idle:
             self._open_started(plan, step)
@@ -178,17 +183,15 @@ class RunLog:
         """Everybody who runs got a token in the last step: while that goes on there are only steps to write down."""
         return not self._idle and len(self._open) == num_running
 
-    def decode_steps(
-        self, last: StepPlan, host_s: float, graph: GraphRun, steps: Iterable[tuple[float, float, int]]
-    ) -> None:
-        """Several quiet steps like `last` have run, each given by its start, end and free blocks."""
-        num_seqs, num_waiting, code = last.num_running, last.num_waiting, _LIMITS[last.limit]
-        paddings, mode = graph.num_tokens - num_seqs, _MODES[graph.mode]
-        for start_s, end_s, free in steps:
+    def quiet_steps(self, steps: Iterable[QuietStep], like: StepPlan) -> None:
+        """Several quiet steps have run. like: a plan with the same requests waiting, and swapped out."""
+        num_waiting, num_host_blocks = like.num_waiting, like.num_host_blocks
+        for start_s, end_s, host_s, num_seqs, num_running, free, limit, graph in steps:
             self._steps += _STEP.pack(
                 start_s, end_s, host_s, 0.0, 0.0,
-                num_seqs, num_seqs, 0, num_seqs, num_seqs, num_seqs, num_waiting, free,
-                0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last.num_host_blocks, 0, 0, paddings, False, code, mode,
+                num_seqs, num_seqs, 0, num_seqs, num_seqs, num_running, num_waiting, free,
+                0, 0, 0, 0, 0, 0, 0, 0, 0, 0, num_host_blocks, 0, 0, graph.num_tokens - num_seqs,
+                False, _LIMITS[limit], _MODES[graph.mode],
             )  # fmt: skip
             self._ends.append(end_s)
             self.num_tokens += num_seqs
@@ -201,7 +204,7 @@ class RunLog:
         # A decode that verifies drafts is a decode, though it has several tokens.
         num_chunks -= len(plan.num_drafts)
         num_drafts = sum(plan.num_drafts.values()) if plan.num_drafts else 0
-        pairs, *largest = self._chunks(plan)
+        pairs, *largest = self._chunks(plan) if plan.chunks else _NO_CHUNKS
         self._steps += _STEP.pack(
             start_s,
             end_s,
@@ -292,7 +295,8 @@ class RunLog:
             times += ends[first : last + 1]
         self._gaps_start[row] = len(self._gaps)
         if len(times) > 1:
-            self._gaps.frombytes(np.diff(np.frombuffer(times)).tobytes())
+            ends_s = np.frombuffer(times)
+            self._gaps.frombytes((ends_s[1:] - ends_s[:-1]).tobytes())
         self._gaps_stop[row] = len(self._gaps)
 
     # -- result ----------------------------------------------------------------------------------------------------

@@ -282,7 +282,7 @@ MUTANTS = {
         "async_spec",
     ),
     "a stale output is dropped": (
-        "scheduler",
+        "outputs",
         "request.joined is None and not request.is_finished:",
         "request.joined is None and request.status is Status.RUNNING:",
         "async",
