@@ -212,8 +212,8 @@ class EngineConfig:
         length = _model_length(said, model)
         tokens, seqs = _budgets(self, said, gpu, length)
         speculation = said.speculation()
-        if self.async_scheduling and speculation is not None:
-            speculation.require_async()
+        if speculation is not None:
+            speculation.check_beside(said, asked_for_async=bool(self.async_scheduling))
         drafter = drafter_size(speculation, model, said.drafter_cost)
         kv = BlockCount(self, measured, said, gpu, model).choose(tokens, seqs, drafter)
         if kv.num_blocks < 2:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sim.errors import InputError
 
 if TYPE_CHECKING:
+    from sim.config import EngineConfig
     from sim.core.config import SpecMethod
 
 Settings = str | Mapping[str, Any]
@@ -68,11 +69,15 @@ class Speculation:
         """n-grams are looked up when the text is known, unless the GPU does it."""
         return self.method != "ngram"
 
-    def require_async(self) -> None:
-        """Raises InputError where it ends async scheduling: vLLM refuses that, too, if async was asked for."""
-        if not self.allows_async:
+    def check_beside(self, said: EngineConfig, *, asked_for_async: bool) -> None:
+        """Raises InputError for settings that vLLM refuses beside it, or that break it off while it runs."""
+        if asked_for_async and not self.allows_async:
             expected = f"no async scheduling with {self.method} drafts, as vLLM refuses it too"
             raise InputError(field="async_scheduling", value=True, expected=expected)
+        threshold = said.long_prefill_token_threshold or 0
+        if 0 < threshold < self.query_len and not said.long_prefill_token_threshold_adaptive:
+            expected = f"0, or at least {self.query_len}, a token and its drafts: with less vLLM fails while it runs"
+            raise InputError(field="long_prefill_token_threshold", value=threshold, expected=expected)
 
     @property
     def query_len(self) -> int:

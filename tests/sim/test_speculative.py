@@ -126,6 +126,14 @@ def test_ngrams_end_async_scheduling_as_in_vllm() -> None:
         assert settled.scheduler.num_speculative_tokens == 3
 
 
+def test_a_threshold_below_a_decode_with_its_drafts() -> None:
+    """vLLM 0.32 fails an assertion when it admits a request padded with drafts."""
+    said = {"spec_method": "ngram", "spec_tokens": 3, "draft_acceptance": 0.5}
+    with pytest.raises(InputError, match="long_prefill_token_threshold: got 3, expected 0, or at least 4"):
+        settle(long_prefill_token_threshold=3, **said)
+    assert settle(long_prefill_token_threshold=4, **said).scheduler.long_prefill_token_threshold == 4
+
+
 def test_what_a_drafter_takes_of_the_memory() -> None:
     """A draft model of 4 of 14.8 billion parameters: its weights, and 36 layers beside 40 in each block."""
     plain = settle(num_gpu_blocks_override=None, kv_cache_memory_bytes=40 << 30).kv.num_blocks

@@ -10,6 +10,7 @@ import pytest
 
 from sim.config import EngineConfig
 from sim.experiment import ExtrapolationWarning, simulate
+from sim.report.console import bench_table
 from workloads import Request
 
 K = 3
@@ -79,6 +80,23 @@ def test_what_vllms_bench_tells_of_drafts(profile):
     assert summary["spec_decode_acceptance_length"] == 2.0
     assert summary["spec_decode_per_position_acceptance_rates"] == [1.0, 0.0, 0.0]
     assert "spec_decode_num_drafts" not in simulate(alone(5), None, profile).summary()
+
+
+def test_the_console_prints_them_as_vllm_does(profile):
+    """Labels and formats of benchmark() in vllm/benchmarks/serve.py."""
+    table = bench_table(run(alone(33), config(SYNC, (1.0, 0.0, 0.0)), profile).summary())
+    expected = [
+        "Speculative Decoding".center(50, "-"),
+        "{:<40} {:<10.2f}".format("Acceptance rate (%):", 100 / 3),
+        "{:<40} {:<10.2f}".format("Acceptance length:", 2.0),
+        "{:<40} {:<10}".format("Drafts:", 16),
+        "{:<40} {:<10}".format("Draft tokens:", 48),
+        "{:<40} {:<10}".format("Accepted tokens:", 16),
+        "Per-position acceptance (%):",
+        *("{:<40} {:<10.2f}".format(f"  Position {i}:", rate) for i, rate in enumerate((100.0, 0.0, 0.0))),
+        "=" * 50,
+    ]
+    assert table.splitlines()[-len(expected) :] == expected
 
 
 def crowd(n: int = 200) -> list[Request]:
