@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class Limit(enum.Enum):
     """What ended the admission of waiting requests in a step."""
 
+    __hash__ = object.__hash__  # looked up for every step; an Enum's own is slow
+
     NOTHING = "nothing"
     """The queue was empty."""
     TOKENS = "tokens"

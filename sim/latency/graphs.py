@@ -18,6 +18,8 @@ from sim.errors import InputError
 class GraphMode(Enum):
     """How a step runs."""
 
+    __hash__ = object.__hash__  # looked up for every step; an Enum's own is slow
+
     NONE = "NONE"
     """Kernel by kernel."""
     PIECEWISE = "PIECEWISE"

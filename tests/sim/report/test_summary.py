@@ -120,6 +120,15 @@ def test_the_same_run_gives_the_same_bytes(toy_run, tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_the_file_is_what_json_writes(toy_run, tmp_path):
+    result = summarize(toy_run())
+    write_json(result, tmp_path / "result.json")
+    assert any(result["itls"])
+    assert (tmp_path / "result.json").read_text() == json.dumps(result) + "\n"
+    with pytest.raises(ValueError, match="nan"):
+        write_json({"itls": [[math.nan]]}, tmp_path / "result.json")
+
+
 def test_an_infinite_rate_is_written_as_vllm_writes_it(toy_run):
     frames = toy_run(requests=2)
     assert summarize(replace(frames, meta={**frames.meta, "request_rate": math.inf}))["request_rate"] == "inf"
