@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from sim.errors import InputError
 from sim.sweeps.settings import LOAD_KNOBS
@@ -21,12 +22,22 @@ from sim.sweeps.task import METRICS, PERCENTILES
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    import pandas as pd
-
 FRONT = (("output_throughput", True), ("p99_itl_ms", False), ("p99_ttft_ms", False))
 """What the front weighs: (column, whether more is better)."""
 EFFECTS = ("output_throughput", "p99_itl_ms", "p99_ttft_ms")
 OBJECTIVE = "mean_e2el_ms"
+
+_TOLD_AS = {
+    **dict.fromkeys(("num_gpu_blocks_override", "gpu_memory_utilization", "kv_cache_memory_bytes"), "KV blocks"),
+    "max_concurrency": "max_concurrency (client)",
+}
+"""Knobs that `explain` knows under another name."""
+_TOLD = {
+    "max_num_batched_tokens", "max_num_scheduled_tokens", "max_num_seqs", "max_num_active_seqs", "KV blocks",
+    "scheduler_reserve_full_isl", "watermark", "long_prefill_token_threshold", "enable_chunked_prefill",
+    "max_concurrency (client)",
+}  # fmt: skip
+"""Settings of which `explain` says whether they were at work."""
 
 
 def front(table: pd.DataFrame) -> list[bool]:
@@ -84,12 +95,14 @@ def objective(name: str) -> str:
 
 class Effect(NamedTuple):
     """What a knob does, all others held: `changes`: column -> the largest relative change along it; `binding`: whether
-    anything at all changes; `idle_from`: the value from which on nothing does any more, None if it binds to the end."""
+    anything at all changes; `idle_from`: the value from which on nothing does any more, None if it binds to the end;
+    `at_work`: in how many settings its limit was reached in a run; None where `explain` does not tell of it."""
 
     knob: str
     binding: bool
     idle_from: object
     changes: Mapping[str, float]
+    at_work: int | None
 
 
 def sensitivity(table: pd.DataFrame, axes: Mapping[str, Sequence[object]]) -> list[Effect]:
@@ -119,7 +132,12 @@ def _effect(table: pd.DataFrame, knob: str, lines: Sequence[pd.DataFrame]) -> Ef
     ordered = lines[0][knob].to_list()
     orderly = all(isinstance(value, int | float) for value in ordered)
     idle_from = ordered[first_idle] if orderly and 0 < first_idle < last and first_idle < len(ordered) else None
-    return Effect(knob, any(i > 0 for i in idle), idle_from, changes)
+    return Effect(knob, any(i > 0 for i in idle), idle_from, changes, _at_work(pd.concat(lines), knob))
+
+
+def _at_work(table: pd.DataFrame, knob: str) -> int | None:
+    name = _TOLD_AS.get(knob, knob)
+    return sum(name in told.split(", ") for told in table["binding"]) if name in _TOLD else None
 
 
 def _lines(table: pd.DataFrame, knob: str, axes: Mapping[str, Sequence[object]]) -> list[tuple[object, pd.DataFrame]]:

@@ -48,20 +48,28 @@ def record(summary: Mapping[str, Any]) -> dict[str, float]:
 
 
 def runs_table(settings: Sequence[Setting], outcomes: Sequence[Sequence[Outcome]], seed: int) -> pd.DataFrame:
-    """One row per setting and replication: `setting` (its number), `seed`, `status`, `reason`, the run's numbers."""
+    """One row per setting and replication: `setting` (its number), `seed`, `status`, `binding` (what was at work, by
+    `sim.report.explain`), `reason`, the run's numbers.
+    """
     rows: list[dict[str, object]] = []
     for number, replications in enumerate(outcomes):
         for replication, outcome in enumerate(replications):
             numbers = {} if outcome.summary is None else record(outcome.summary)
-            about = {"setting": number, "seed": seed + replication, "status": outcome.status, "reason": outcome.reason}
+            about = {
+                "setting": number,
+                "seed": seed + replication,
+                "status": outcome.status,
+                "binding": ", ".join(outcome.summary["binding"]) if outcome.summary else "",
+                "reason": outcome.reason,
+            }
             rows.append({**settings[number].knobs, **about, **numbers})
     return pd.DataFrame(rows)
 
 
 def settings_table(settings: Sequence[Setting], runs: pd.DataFrame) -> pd.DataFrame:
-    """One row per setting, in their order: its knobs, `status`, `reason`, `replications` (how many there are), then
-    each number's mean, and beside it `..._ci95`, the half-width of its 95 % confidence interval, where there are two
-    replications or more.
+    """One row per setting, in their order: its knobs, `status`, `reason`, `binding` (what was at work in any run),
+    `replications` (how many there are), then each number's mean, and beside it `..._ci95`, the half-width of its 95 %
+    confidence interval, where there are two replications or more.
     """
     numbers = list(runs.columns[_about_ends(runs) :])
     rows = []
@@ -70,7 +78,9 @@ def settings_table(settings: Sequence[Setting], runs: pd.DataFrame) -> pd.DataFr
         good = mine[mine["status"] == "ok"]
         worst = mine[mine["status"] != "ok"]
         row: dict[str, object] = {**setting.knobs, "status": "ok" if worst.empty else worst["status"].iloc[0]}
-        row |= {"reason": "" if worst.empty else worst["reason"].iloc[0], "replications": len(good)}
+        at_work = dict.fromkeys(name for told in good["binding"] for name in told.split(", ") if name)
+        row |= {"reason": "" if worst.empty else worst["reason"].iloc[0], "binding": ", ".join(at_work)}
+        row["replications"] = len(good)
         for name in numbers:
             values = good[name].to_list()
             row[name] = fmean(values) if values else math.nan

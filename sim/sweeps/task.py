@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 from sim import __version__
 from sim.errors import one_line
 from sim.experiment import VLLM_SEMANTICS, settle, simulate
+from sim.report.explain.knobs import knobs
+from sim.report.explain.run import of_frames
 from sim.report.summary import SummaryOptions, summarize
 from sim.report.window import summarize_window
 from sim.workload import FILE, kind_of, open_from, remarks, traffic
@@ -124,7 +126,17 @@ def _measured(task: Task) -> dict[str, object]:
         )
     if result.frames.meta["partial"]:
         raise KeyboardInterrupt
-    return {"summary": _summary(result, task.measure), "notes": [*notes, *remarks(trace, config)]}
+    return {
+        "summary": {**_summary(result, task.measure), "binding": _binding(result)},
+        "notes": [*notes, *remarks(trace, config)],
+    }
+
+
+def _binding(result: Result) -> list[str]:
+    """The settings that were at work in the run, by `explain`'s names for them."""
+    if result.steps.empty:
+        return []
+    return [knob.name for knob in knobs(of_frames(result.frames)) if knob.binding]
 
 
 def _summary(result: Result, measure: Measure) -> dict[str, object]:

@@ -98,7 +98,7 @@ def _setting(path: Path, record: Mapping[str, object], half: str, value: Callabl
 
 def _run_data(setting: Setting, number: int, summary: Mapping[str, Any]) -> dict[str, object]:
     """As vLLM: the bench's result without lists, then the parameters, on top of what has the same name."""
-    plain = {name: value for name, value in summary.items() if name not in ("sim", "pace")}
+    plain = {name: value for name, value in summary.items() if name not in ("sim", "pace", "binding")}
     return {**plain, "run_number": number, **setting.server, **setting.client}
 
 

@@ -110,15 +110,16 @@ def _knobs(sweep: Sweep) -> Iterator[str]:
     if sweep.effects:
         yield "Largest change along each knob, the others held:"
     for effect in sweep.effects:
-        yield f"  {effect.knob}: {_effect(effect)}"
+        yield f"  {effect.knob}: {_effect(effect, int((sweep.table['status'] == 'ok').sum()))}"
 
 
-def _effect(effect: Effect) -> str:
+def _effect(effect: Effect, settings: int) -> str:
     if not effect.binding:
         return "not binding: the results are the same whatever it is"
     changes = ", ".join(f"{name} {100 * effect.changes[column]:+.1f} %" for column, name in _EFFECTS.items())
     until = "" if effect.idle_from is None else f"; not binding from {effect.idle_from} on"
-    return f"binding, {changes}{until}"
+    at_work = "" if effect.at_work is None else f"; at work in {effect.at_work} of {settings} settings"
+    return f"binding, {changes}{until}{at_work}"
 
 
 def _by_load(sweep: Sweep) -> Iterator[str]:

@@ -210,7 +210,7 @@ class TestRefused:
             (("--vary", "max_num_seqs=[]"), "max_num_seqs: expected at least one value to try"),
             (("--vary", "max_num_seqs=[1"), "expected a JSON list after the ="),
             (("--vary", "max_num_seqs=1,1"), "max_num_seqs: got 1, expected each value once"),
-            (("--vary", "max_num_seq=1,2"), "; did you mean max_num_seqs?"),
+            (("--vary", "max_num_seq=1,2"), "; did you mean 'max_num_seqs'?"),
             (("--vary", "max_num_seqs=1,x"), "Invalid value for '--max-num-seqs': 'x' is not a valid integer."),
             (("--vary", "qqq=1"), "knob: got 'qqq', expected a flag of vllm serve or of the workload"),
             (("--vary", "preemption_mode=swap"), "gone since vLLM 0.11"),
@@ -298,7 +298,7 @@ class TestExperimentFile:
             ("max_num_seqs = [", "not TOML: "),
             (
                 "max_num_seq = 3",
-                "got 'max_num_seq', expected a flag of elpase sweep, or the table vary; did you mean max_num_seqs?",
+                "got 'max_num_seq', expected a flag of elpase sweep, or the table vary; did you mean 'max_num_seqs'?",
             ),
             ("vary = 3", "vary: got 3, expected a table of lists"),
             ("[vary]\nmax_num_seqs = 3", "expected a table of lists"),

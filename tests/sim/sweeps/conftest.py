@@ -20,8 +20,13 @@ def table():
     def make(*rows: dict[str, object]) -> pd.DataFrame:
         made = []
         for row in rows:
-            knobs = {name: value for name, value in row.items() if name not in COLUMNS and name != "status"}
-            about = {"status": row.get("status", "ok"), "reason": "", "replications": 1}
+            knobs = {name: value for name, value in row.items() if name not in {*COLUMNS, "status", "binding"}}
+            about = {
+                "status": row.get("status", "ok"),
+                "reason": "",
+                "binding": row.get("binding", ""),
+                "replications": 1,
+            }
             ran = about["status"] == "ok"
             made.append({**knobs, **about, **{n: row.get(n, d) if ran else math.nan for n, d in COLUMNS.items()}})
         return pd.DataFrame(made)

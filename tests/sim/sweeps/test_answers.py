@@ -67,6 +67,16 @@ class TestSensitivity:
         rows = table(*({"max_num_seqs": n, "p99_itl_ms": min(n, 16)} for n in (64, 8, 32, 16)))
         assert self.effect(rows, {"max_num_seqs": [64, 8, 32, 16]}, "max_num_seqs").idle_from == 16
 
+    def test_in_how_many_settings_it_held_requests_back(self, table) -> None:
+        """Under explain's names, where there is one."""
+        told = ["max_num_seqs, KV blocks", "KV blocks", ""]
+        rows = table(*({"max_num_seqs": n, "p99_itl_ms": n, "binding": told[n]} for n in range(3)))
+        assert self.effect(rows, {"max_num_seqs": [0, 1, 2]}, "max_num_seqs").at_work == 1
+        rows = rows.rename(columns={"max_num_seqs": "num_gpu_blocks_override"})
+        assert self.effect(rows, {"num_gpu_blocks_override": [0, 1, 2]}, "num_gpu_blocks_override").at_work == 2
+        rows = rows.rename(columns={"num_gpu_blocks_override": "block_size"})
+        assert self.effect(rows, {"block_size": [0, 1, 2]}, "block_size").at_work is None
+
     def test_nothing_is_said_of_a_knob_with_one_value_that_ran(self, table) -> None:
         rows = table({"max_num_seqs": 1}, {"max_num_seqs": 2, "status": "skipped"})
         assert sensitivity(rows, {"max_num_seqs": [1, 2]}) == []

@@ -39,8 +39,8 @@ def test_every_flag_of_the_server_is_a_knob_and_the_workloads() -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("max_num_seq", "did you mean max_num_seqs"),
-        ("request-rat", "did you mean request_rate"),
+        ("max_num_seq", "did you mean 'max_num_seqs'"),
+        ("request-rat", "did you mean 'request_rate'"),
         ("qqq", "expected a flag of vllm serve or of the workload, trace or profile$"),
         ("seed", "--replications"),
     ],

@@ -24,7 +24,13 @@ def summary(throughput: float) -> dict[str, object]:
     sim = dict.fromkeys(f"{counts} {sizes}".split(), 1)
     load = {"busy_share": 0.5, "queued_share": 0.25, "ordering_only": True, "held_back_by": {"tokens": 0.125}}
     pace = {"offered_rps": None, "kept_up": 0.5}
-    return {"output_throughput": throughput, "request_goodput": None, "sim": {**sim, "load": load}, "pace": pace}
+    return {
+        "output_throughput": throughput,
+        "request_goodput": None,
+        "sim": {**sim, "load": load},
+        "pace": pace,
+        "binding": ["max_num_seqs"],
+    }
 
 
 def test_a_record_is_flat_numbers() -> None:
@@ -49,6 +55,7 @@ def test_a_row_per_setting_with_means_and_intervals() -> None:
     assert table["status"].to_list() == ["ok", "skipped", "failed"]
     assert table["reason"].to_list() == ["", "too small", "boom"]
     assert table["replications"].to_list() == [2, 0, 1]
+    assert table["binding"].to_list() == ["max_num_seqs", "", "max_num_seqs"]
     assert table["output_throughput"].to_list()[0] == 6.0
     # t(0.975, 1) = 12.706; the deviation of 4 and 8 is 2 sqrt(2).
     assert table["output_throughput_ci95"].to_list()[0] == pytest.approx(12.706 * 2, rel=1e-4)

@@ -41,7 +41,7 @@ def test_a_list_of_records_and_an_object_of_named_ones(params) -> None:
         ("3", "expected a list of records"),
         ('{"a": 3}', "expected an object of records"),
         ("[]", "the grid is empty"),
-        ([{"max_num_seq": 3}], "did you mean max_num_seqs"),
+        ([{"max_num_seq": 3}], "did you mean 'max_num_seqs'"),
         ([{"request_rate": 3}], "request_rate: expected a knob of the server"),
         ([{"_benchmark_name": "a"}, {"_benchmark_name": "a"}], "_benchmark_name: got 'a', expected each name once"),
     ],
@@ -62,7 +62,7 @@ def test_linked_knobs_are_equal() -> None:
         linked(settings, ["max_num_seqs"])
 
 
-SUMMARY = {"output_throughput": 5.0, "request_rate": "inf", "sim": {"steps": 3}, "pace": {}}
+SUMMARY = {"output_throughput": 5.0, "request_rate": "inf", "sim": {"steps": 3}, "pace": {}, "binding": []}
 
 
 def test_the_layout_is_vllms(tmp_path) -> None:
