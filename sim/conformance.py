@@ -36,7 +36,16 @@ Record = dict[str, Any]
 OUTPUT_CONTENT = 1_000_003
 """Output token p of the i-th request is content `OUTPUT_CONTENT + i` at position p."""
 _EXPECTED_LINE = "one JSON object per line"
-_NOBODY: Record = {"n": {}, "admitted": {}, "drafts": {}, "preempted": [], "free": None, "waiting": []}
+_NOBODY: Record = {
+    "n": {},
+    "admitted": {},
+    "drafts": {},
+    "preempted": [],
+    "free": None,
+    "waiting": [],
+    "loads": {},
+    "stores": {},
+}
 """What an absent key of a recorded step stands for."""
 _PATIENCE = 3000
 """schedule() calls in a row that decide nothing, after which a case counts as waiting for ever."""
@@ -157,6 +166,8 @@ class _Driver:
         self.steps = 0
         self.in_flight: deque[tuple[int | None, StepPlan]] = deque()
         """Plans whose output is not processed, with the step that they were recorded as."""
+        self.open: dict[int, int] = {}
+        """Transfer to or from host memory -> answers until the one that reports it."""
         self.unreported = False
         """Somebody left since the last schedule() call: vLLM calls it once more to report that."""
 
@@ -167,7 +178,7 @@ class _Driver:
         while idle <= _PATIENCE:
             if not self._arrivals_and_aborts():
                 break
-            if self.scheduler.num_unfinished or self.unreported:
+            if self.scheduler.num_unfinished or self.unreported or self.open:
                 if self.steps == len(self.recorded) and self.truncated:
                     return None
                 step, found = self._schedule()
@@ -175,7 +186,7 @@ class _Driver:
                     return found
                 idle = 0 if step is not None else idle + 1
                 plan = self.in_flight[-1][1]
-                if len(self.in_flight) < depth and (plan.requests or self.scheduler.num_unfinished):
+                if len(self.in_flight) < depth and (plan.requests or self.scheduler.num_unfinished or self.open):
                     continue
             if self.in_flight:
                 found = self._process(*self.in_flight.popleft())
@@ -234,7 +245,9 @@ class _Driver:
         """One schedule() call; the step that it is recorded as (None: nothing was decided), and a difference."""
         plan = self.scheduler.schedule()
         self.unreported = False
-        if not plan.requests and not plan.preempted:
+        transfers = {load.number: load.num_blocks for load in (*plan.loads, *plan.stores)}
+        self.open |= {number: _draw("transfer", number, 0) % 5 for number in transfers}
+        if not plan.requests and not plan.preempted and not transfers:
             self.in_flight.append((None, plan))
             return None, None
         step = self.steps
@@ -246,6 +259,8 @@ class _Driver:
             "preempted": self._in_order(plan.preempted),
             "free": plan.num_free_blocks,
             "waiting": [r.request_id for r in self.scheduler.waiting],
+            "loads": {str(load.number): load.num_blocks for load in plan.loads},
+            "stores": {str(store.number): store.num_blocks for store in plan.stores},
         }
         if step == len(self.recorded):
             return step, (step, "steps", None, decided)
@@ -260,11 +275,18 @@ class _Driver:
         """Hand the made-up model's output to the scheduler; a difference in who finished."""
         finished = self._in_order(self.scheduler.commit(plan, self._outcome(plan)))
         self.unreported |= bool(finished)
+        self._transfers_over()
         # A case that was cut has an incomplete last `finished`.
         if step is None or (self.truncated and step == len(self.recorded) - 1):
             return None
         want = self.recorded[step]["finished"]
         return None if want == finished else (step, "finished", want, finished)
+
+    def _transfers_over(self) -> None:
+        """The recorder's made-up worker: how long a transfer takes depends on its number."""
+        for number in [number for number, answers in self.open.items() if not answers]:
+            self.scheduler.transfer_done(number)
+        self.open = {number: answers - 1 for number, answers in self.open.items() if answers}
 
     def _outcome(self, plan: StepPlan) -> StepOutcome:
         """What the recorder's made-up model samples, accepts and drafts."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Case = dict[str, Any]
 
-REGIMES = ("mix", "tight", "priority", "turns", "drafts", "padding", "slots", "chunks")
+REGIMES = ("mix", "tight", "priority", "turns", "drafts", "padding", "slots", "chunks", "offload")
 
 
 def random_cases(count: int, seed: int) -> Iterator[Case]:
@@ -77,6 +77,12 @@ class _Draw:
             method = "draft_model" if regime == "slots" else rng.choice(["ngram", "eagle", "draft_model"])
             if method != "ngram":
                 config["spec_method"] = method
+        if regime == "offload":
+            config |= {
+                "kv_preemption": "offload",
+                "num_host_blocks": rng.choice([1, 3, 10, 40, 1000]),
+                "offload_prompt_only": self._chance(0.5),
+            }
         if config["long_prefill_token_threshold"] and self._chance(0.4):
             config["long_prefill_token_threshold_adaptive"] = True
         if self._chance(0.2):
@@ -136,7 +142,7 @@ class _Draw:
         if self._regime == "padding" and self._chance(0.8):
             whole = (length - 2) // block_size - rng.choice([0, 0, 1])
             pieces = [[1, max(1, whole) * block_size], [100 + index, 1]]
-        elif self._regime in ("turns", "mix") and earlier and self._chance(0.6):
+        elif self._regime in ("turns", "mix", "offload") and earlier and self._chance(0.6):
             parent = rng.randrange(len(earlier))
             answered = earlier[parent]["max_tokens"]
             pieces = [list(piece) for piece in earlier[parent]["prompt"]]

@@ -102,8 +102,8 @@ class OffloadingScheduler(Scheduler):
         return bool(self._ended)
 
     def is_settled(self) -> bool:
-        """No transfer is open, and nobody has left since the last step."""
-        return not self.transfers and not self._ended
+        """No transfer is open, none is due, and nobody has left since the last step."""
+        return not self.transfers and not self._unstored and not self._ended
 
     def transfer_done(self, number: int) -> None:
         """A load or store of an earlier plan is over."""
@@ -196,8 +196,9 @@ class OffloadingScheduler(Scheduler):
 
     def _load(self, request: Request, hit: list[Block], hashes: list[int], step: StepInMaking) -> Limit:
         manager = self.kv_cache_manager
-        prompts = [request for request in self.running if request.is_prefill_chunk] + list(self.loading)
-        prompts += [self.transfers[load.number].request for load in step.loads]  # not back in their queue yet
+        prompts = [request for request in self.running if request.is_prefill_chunk]
+        loads = [open_.request for open_ in self.transfers.values() if not open_.is_store]
+        prompts += [request for request in loads if not request.is_finished]
         reserved = self._step_blocks() + sum(self._missing_blocks(request) for request in prompts)
         num_blocks = len(hit) + len(hashes)
         if not manager.admit_load(request, hit, num_blocks, reserved, anything_running=bool(self.running)):
@@ -230,6 +231,7 @@ class OffloadingScheduler(Scheduler):
         if self.transfers:
             self._flush(step)
         if self._unstored:
+            self.cohort.settle()  # its members may have had their prompts' last tokens just now
             for request in step.requests:
                 if request in self._unstored:
                     self._store(request, request.num_computed_tokens, step)
@@ -259,7 +261,9 @@ class OffloadingScheduler(Scheduler):
         first, last = stored.num_blocks, most // self.config.block_size
         if last > first:
             hashes = request.block_hasher.upto(last)[first:last]
-            stored.used.update(zip(hashes, range(first, last), strict=True))
+            for position, block_hash in enumerate(hashes, first):
+                if self.tier.is_readable(block_hash) or not self.tier.holds(block_hash):
+                    stored.used.setdefault(block_hash, position)
             fresh = self.tier.begin_store(hashes)
             if fresh is None:
                 return

@@ -64,6 +64,10 @@ class Scheduler(Outputs):
         """Somebody left since the last step, and that is worth a step (offloading)."""
         return False
 
+    def transfer_done(self, number: int) -> None:
+        """A load or store of an earlier plan is over (offloading: no other plan has any)."""
+        raise NotImplementedError
+
     def is_settled(self) -> bool:
         """No KV is on its way beside the steps, nor has to be sent before the next."""
         return True

@@ -19,7 +19,6 @@ import simpy
 from sim.core.block_hash import BlockHasher, OwnTextHasher
 from sim.core.decode_run import advance, decode_plan, outlook, schedule_round
 from sim.core.make import make_scheduler
-from sim.core.offloading import OffloadingScheduler
 from sim.core.request import Request as CoreRequest
 from sim.core.servable import RequestRejected
 from sim.engine.leap import plan_leap
@@ -195,7 +194,6 @@ class Replica:
 
     def _tell(self, transferred: Sequence[int]) -> None:
         for number in transferred:
-            assert isinstance(self.scheduler, OffloadingScheduler)
             self.scheduler.transfer_done(number)
 
     def _plan_leap(self) -> Leap | None:

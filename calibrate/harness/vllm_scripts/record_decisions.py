@@ -28,16 +28,18 @@ from vllm import SamplingParams
 from vllm.config import (
     CacheConfig,
     DeviceConfig,
+    KVTransferConfig,
     ModelConfig,
     ParallelConfig,
     SchedulerConfig,
     SpeculativeConfig,
     VllmConfig,
 )
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
@@ -45,7 +47,12 @@ OUTPUT_CONTENT = 1_000_003
 STOP_TOKEN = 2
 FIRST_TOKEN, NUM_TOKENS = 3, 32_003
 MAX_STEPS, PATIENCE = 4_000, 1_500
-NOT_SCHEDULER = ("block_size", "num_gpu_blocks", "enable_prefix_caching", "num_speculative_tokens", "spec_method")
+NOT_SCHEDULER = (
+    "block_size", "num_gpu_blocks", "enable_prefix_caching", "num_speculative_tokens", "spec_method",
+    "kv_preemption", "num_host_blocks", "offload_prompt_only",
+)  # fmt: skip
+HOST_CHUNK_BYTES = 4096
+"""A block in host memory is rounded up to a page, and those of a case are smaller than one."""
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 16, "intermediate_size": 32,
@@ -81,6 +88,7 @@ def make_scheduler(settings: dict[str, Any], model_folder: str) -> Any:
         parallel_config=parallel,
         device_config=DeviceConfig("cpu"),
         speculative_config=speculative,
+        kv_transfer_config=offloading(settings),
     )
     if "spec_method" in settings:  # only the scheduler's side of that drafter is wanted
         config.speculative_config.method = settings["spec_method"]
@@ -101,6 +109,20 @@ def make_scheduler(settings: dict[str, Any], model_folder: str) -> Any:
     )
 
 
+def offloading(settings: dict[str, Any]) -> Any:
+    """vLLM's connector to host memory, where a case has one."""
+    if settings.get("kv_preemption") != "offload":
+        return None
+    return KVTransferConfig(
+        kv_connector="OffloadingConnector",
+        kv_role="kv_both",
+        kv_connector_extra_config={
+            "cpu_bytes_to_use": settings["num_host_blocks"] * HOST_CHUNK_BYTES,
+            "offload_prompt_only": settings.get("offload_prompt_only", True),
+        },
+    )
+
+
 def token_id(content: int, position: int) -> int:
     """A token for a position of a content. Content first, so that texts which differ do so in their first block."""
     return FIRST_TOKEN + zlib.crc32(f"{content}:{position}".encode()) % NUM_TOKENS
@@ -109,6 +131,14 @@ def token_id(content: int, position: int) -> int:
 def drawn(kind: str, index: int, produced: int, below: int) -> int:
     """A number below `below` that depends on nothing but the arguments (and kind's name)."""
     return zlib.crc32(f"{kind}/{index}/{produced}".encode()) % below
+
+
+class InOrder(dict[str, None]):
+    """A set that is gone through in the order of its making: vLLM's own says in which order requests left by chance."""
+
+    def add(self, name: str) -> None:
+        """One more."""
+        self[name] = None
 
 
 class Recording:
@@ -121,8 +151,12 @@ class Recording:
         self.produced = [0] * len(self.specs)
         self.next_spec = 0
         self.steps: list[dict[str, Any]] = []
+        self.scheduler.finished_req_ids = InOrder()
+        self.open: dict[int, int] = {}
+        """Transfer -> answers until the one that reports it."""
+        self.loaded_for: dict[int, str] = {}
         self.block_hasher = None
-        if self.settings.get("enable_prefix_caching"):
+        if self.settings.get("enable_prefix_caching") or "kv_preemption" in self.settings:
             init_none_hash(sha256)
             self.block_hasher = get_request_block_hasher(self.settings["block_size"], sha256)
 
@@ -178,11 +212,14 @@ class Recording:
 
     def schedule(self) -> tuple[Any, set[str], dict[str, Any] | None]:
         """One schedule() call: its output, who will sample, and its record."""
-        waited = {request.request_id for request in self.scheduler.waiting}
+        held = [*self.scheduler.waiting, *self.scheduler.kv_holding_waiting]
+        waited = {request.request_id for request in held}
         output = self.scheduler.schedule()
+        self.scheduler.finished_req_ids = InOrder()
+        transfers = self.transfers(output)
         given, requests = output.num_scheduled_tokens, self.scheduler.requests
         samplers = {name for name in given if not requests[name].is_prefill_chunk}
-        if not given and not output.preempted_req_ids:
+        if not given and not output.preempted_req_ids and not any(transfers.values()):
             return output, samplers, None
         record = {
             "n": dict(given),
@@ -192,15 +229,41 @@ class Recording:
             "free": self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
             "waiting": [request.request_id for request in self.scheduler.waiting],
             "finished": [],
+            **transfers,
         }
         self.steps.append(record)
         return output, samplers, record
+
+    def transfers(self, output: Any) -> dict[str, Any]:
+        """Blocks that a step sends to and from host memory, by the numbers of their jobs."""
+        meta = output.kv_connector_metadata
+        if meta is None:
+            return {}
+        loads = {number: len(job.dst_spec.block_ids) for number, job in meta.load_jobs.items()}
+        stores = {number: len(job.src_spec.block_ids) for number, job in meta.store_jobs.items()}
+        for number in (*loads, *stores):
+            self.open[number] = drawn("transfer", number, 0, 5)
+        self.loaded_for |= {number: job.req_id for number, job in meta.load_jobs.items()}
+        return {"loads": loads, "stores": stores}
+
+    def arrived(self) -> KVConnectorOutput | None:
+        """The transfers that are over when a step is answered."""
+        if "kv_preemption" not in self.settings:
+            return None
+        over = [number for number, answers in self.open.items() if not answers]
+        self.open = {number: answers - 1 for number, answers in self.open.items() if answers}
+        done = OffloadingWorkerMetadata()
+        for number in over:
+            done.mark_completed(number)
+        loaded = {self.loaded_for.pop(number) for number in over if number in self.loaded_for}
+        return KVConnectorOutput(finished_recving=loaded, kv_connector_worker_meta=done)
 
     def answer(self, output: Any, samplers: set[str], record: dict[str, Any] | None) -> None:
         """What a model would have sampled for a step, given to the scheduler."""
         names = list(output.num_scheduled_tokens)
         sampled = [self.sample(name, output) if name in samplers else [] for name in names]
-        before = set(self.scheduler.requests)
+        # One that is aborted while it loads is known until its load is over.
+        before = {name for name, request in self.scheduler.requests.items() if not request.is_finished()}
         self.scheduler.update_from_output(
             output,
             ModelRunnerOutput(
@@ -210,6 +273,7 @@ class Recording:
                 logprobs=None,
                 prompt_logprobs_dict={},
                 pooler_output=[],
+                kv_connector_output=self.arrived(),
             ),
         )
         if record is not None:

@@ -299,6 +299,55 @@ MUTANTS = {
         "request.num_computed_tokens)",
         "multiturn everything",
     ),
+    # Offloading
+    "blocks of generated text are never stored": (
+        "offloading",
+        "if self.config.offload_prompt_only:\n            most",
+        "if True:\n            most",
+        "offload",
+    ),
+    "host memory gives up what was used last": (
+        "host_tier",
+        "for block_hash, readers in self._readers.items():",
+        "for block_hash, readers in reversed(self._readers.items()):",
+        "offload",
+    ),
+    "a finished request has not used its blocks": (
+        "host_tier",
+        "self._readers.move_to_end(block_hash)",
+        "pass",
+        "offload",
+    ),
+    "what somebody loads is loaded once more": (
+        "offloading",
+        "shared = self.config.enable_prefix_caching and",
+        "shared = False and",
+        "offload",
+    ),
+    "what is being stored counts as lost": (
+        "offloading",
+        "if not self.tier.holds(block_hash):",
+        "if not self.tier.is_readable(block_hash):",
+        "offload",
+    ),
+    "a load leaves nothing to prompts in flight": (
+        "offloading",
+        "sum(self._missing_blocks(request) for request in prompts)",
+        "0",
+        "offload",
+    ),
+    "who waits for a transfer blocks those behind": (
+        "offloading",
+        "                step.limit = Limit.NOTHING\n",
+        "                break\n",
+        "offload",
+    ),
+    "async, a victim may be in flight": (
+        "async_offloading",
+        "return not self._flies(victim)",
+        "return True",
+        "offload",
+    ),
 }
 
 
