@@ -228,6 +228,7 @@ class OffloadingScheduler(Scheduler):
 
     def _after_schedule(self, step: StepInMaking) -> None:
         super()._after_schedule(step)
+        self._unstored.difference_update(step.preempted)
         if self.transfers:
             self._flush(step)
         if self._unstored:
