@@ -62,6 +62,13 @@ def test_lists_of_another_run_are_caught(bench_file) -> None:
     assert broken(path) >= {LITTLE, "Lists"}
 
 
+def test_a_repetition_s_lists_are_caught(bench_file) -> None:
+    """The same load measured again, some percent away: only the arithmetic tells them apart."""
+    other = json.loads(bench_file("other.json", seed=2).read_text(encoding="utf-8"))
+    path = changed(bench_file("bench.json"), ttfts=other["ttfts"])
+    assert broken(path) == {"Lists"}
+
+
 def test_another_duration_is_caught(bench_file) -> None:
     assert "Rates" in broken(changed(bench_file("bench.json"), duration=25.0))
 
