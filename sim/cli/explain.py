@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.report.explain import explain
+from sim.report.explain.words import binding, cause_of, how_often, load, work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,12 +42,6 @@ _PARTS = {
     "server_queue": "server's queue",
     "prefill": "prefill",
     "delivery": "detokenizer and HTTP",
-}
-_GAP_CAUSES = {
-    "decodes": "decodes only",
-    "preemption": "preempted",
-    "budget": "budget used up by others",
-    "host": "host",
 }
 
 
@@ -83,8 +78,8 @@ def _parts(told: Explanation) -> Iterator[RenderableType]:
         yield Text(_itl(told))
     if told.ttft:
         yield from _section("Mean wait for the first token, from the arrival on", _ttft(told))
-    yield from _section("Work", Text(_work(told)))
-    yield from _section("Load", Text(_load(told)))
+    yield from _section("Work", Text(work(told)))
+    yield from _section("Load", Text(load(told)))
 
 
 def _findings(findings: tuple[Finding, ...]) -> Iterator[RenderableType]:
@@ -128,23 +123,16 @@ def _endings(told: Explanation) -> Table:
 def _knobs(told: Explanation) -> Table:
     table = _table("setting", "value", "binding", "", left=(0, 2, 3))
     for knob in told.knobs:
-        binding = "yes" if knob.binding else "rarely" if knob.steps else "no"
-        often = f"{knob.steps:,} steps, {100 * knob.share:.1f} % of the time"
-        table.add_row(knob.name, knob.value, binding, often if knob.steps else knob.why)
+        table.add_row(knob.name, knob.value, binding(knob), how_often(knob))
     return table
 
 
 def _gaps(told: Explanation) -> Table:
     table = _table("ms", "end (s)", "waited", "tokens", "decodes", "cause", left=(5,))
     for gap in told.gaps:
-        cause = _GAP_CAUSES.get(gap.cause, "")
-        if gap.num_steps > 1:
-            cause = f"{gap.request_id} {cause} for {gap.num_steps:,} steps"
-        elif gap.cause == "chunk":
-            cause = f"{gap.chunk_request_id}: {gap.chunk_tokens:,} tokens after {gap.chunk_context:,}"
         table.add_row(
             f"{gap.gap_s * 1e3:,.0f}", f"{gap.end_s:,.2f}", f"{gap.num_requests:,}", f"{gap.num_tokens:,}",
-            f"{gap.decodes:,}", cause,
+            f"{gap.decodes:,}", cause_of(gap),
         )  # fmt: skip
     return table
 
@@ -163,23 +151,3 @@ def _ttft(told: Explanation) -> Table:
     for part in told.ttft:
         table.add_row(_PARTS[part.name], f"{part.mean_ms:,.1f}", f"{part.p99_ms:,.1f}", f"{100 * part.share:.1f}")
     return table
-
-
-def _work(told: Explanation) -> str:
-    thrash = told.thrash
-    if not thrash.preemptions:
-        return f"{thrash.useful_tokens:,} tokens computed, none of them twice: no preemptions."
-    return (
-        f"{thrash.useful_tokens:,} useful tokens and {thrash.recomputed_tokens:,} computed again"
-        f" ({thrash.recomputed_share:.1%}): {'thrash' if thrash.thrashing else 'no thrash'}. {thrash.preemptions:,}"
-        f" preemptions of {thrash.preempted_requests:,} requests, at most {thrash.most_preemptions} of one"
-        f" ({thrash.most_preempted}), {thrash.cycling_requests:,} requests 3 times or more."
-    )
-
-
-def _load(told: Explanation) -> str:
-    load = told.saturation
-    near = " Near its capacity: waiting times here are good for ordering settings, not as numbers."
-    return f"{load.state}: {load.told}; the engine was busy {load.busy_share:.0%} of it." + (
-        near if load.ordering_only else ""
-    )

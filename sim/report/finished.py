@@ -42,26 +42,28 @@ def read_finished(folder: Path) -> FinishedRun:
         if not (folder / name).is_file():
             raise InputError(f"{folder}: has no {name}: is it what elpase replay --out wrote?")
     said = Fields.read(folder / RESULT_FILE)
-    version = said.object("sim").table.get("elpase_version")
+    sim = said.object("sim").table
     frames = read_frames(folder)
-    _require_this_version(folder, frames)
-    requests = len(frames.requests)
-    if (version, said.table.get("num_prompts")) != (frames.meta.get("elpase_version"), requests):
+    require_this_version(frames, str(folder))
+    if said.table.get("num_prompts") != len(frames.requests):
         raise InputError(
-            f"{folder}: {RESULT_FILE} is of {said.table.get('num_prompts')} requests and elpase {version},"
-            f" {REQUESTS_FILE} of {requests} and {frames.meta.get('elpase_version')}: they are of different runs"
+            f"{folder}: {RESULT_FILE} is of {said.table.get('num_prompts')} requests, {REQUESTS_FILE} of"
+            f" {len(frames.requests)}: they are of different runs"
         )
+    if any(sim.get(name) != frames.meta.get(name) for name in ("trace", "seed")):
+        raise InputError(f"{folder}: {RESULT_FILE} and {REQUESTS_FILE} are of different runs")
     return FinishedRun(folder, frames, said.table)
 
 
-def _require_this_version(folder: Path, frames: Frames) -> None:
+def require_this_version(frames: Frames, told: str) -> None:
+    """Raises InputError, about what is `told`, for frames of another version."""
     version = str(frames.meta.get("elpase_version"))
     if version.split(".")[:2] != __version__.split(".")[:2]:
-        raise InputError(f"{folder}: made by elpase {version}, this is {__version__}: replay it again")
-    for file, table, columns in (
-        (REQUESTS_FILE, frames.requests, REQUEST_COLUMNS),
-        (STEPS_FILE, frames.steps, STEP_COLUMNS),
+        raise InputError(f"{told}: made by elpase {version}, this is {__version__}: replay it again")
+    for name, table, columns in (
+        ("requests", frames.requests, REQUEST_COLUMNS),
+        ("steps", frames.steps, STEP_COLUMNS),
     ):
-        missing = [name for name in columns if name not in table]
+        missing = [column for column in columns if column not in table]
         if missing:
-            raise InputError(f"no column {missing[0]}: another version's run, replay it again", file=folder / file)
+            raise InputError(f"{told}: {name} have no {missing[0]}: another version's run, replay it again")

@@ -5,19 +5,17 @@ Not for drawing conclusions. The one idea: whatever cannot be explained is refus
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sim import __version__
 from sim.core.config import SchedulerConfig
 from sim.core.step import Limit
 from sim.errors import InputError
+from sim.report.finished import read_finished, require_this_version
 from sim.report.insight import held_at_client, kv_usage
-from sim.report.tables import REQUESTS_FILE, STEPS_FILE, read_frames
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,16 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sim.report.frames import Frames
-
-RESULT_FILE = "result.json"
-_REQUEST_COLUMNS = {
-    "request_id", "arrival_s", "send_s", "queued_s", "scheduled_s", "first_token_s", "finish_s", "prompt_tokens",
-    "output_tokens", "preemptions", "recomputed_tokens", "status", "error",
-}  # fmt: skip
-_STEP_COLUMNS = {
-    "start_s", "end_s", "num_tokens", "num_seqs", "prefill_tokens", "decodes", "running", "waiting", "free_blocks",
-    "preempted", "chunk_row", "chunk_tokens", "chunk_context", "chunk_pairs", "extrapolated", "limit",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -98,13 +86,7 @@ class Run:
 def of_frames(frames: Frames, *, told: str = "this run") -> Run:
     """Check frames and their settings. Raises InputError for what cannot be explained."""
     meta, requests = frames.meta, frames.requests
-    version = str(meta.get("elpase_version"))
-    if version.split(".")[:2] != __version__.split(".")[:2]:
-        raise InputError(f"{told}: made by elpase {version}, this is {__version__}: replay it again")
-    for name, table, columns in (("requests", requests, _REQUEST_COLUMNS), ("steps", frames.steps, _STEP_COLUMNS)):
-        missing = sorted(columns - set(table.columns))
-        if missing:
-            raise InputError(f"{told}: {name} have no {missing[0]}: another version's run, replay it again")
+    require_this_version(frames, told)
     unknown = set(frames.steps["limit"].astype(str)) - {limit.value for limit in Limit}
     if unknown:
         raise InputError(f"{told}: limit: got {min(unknown)!r}, expected one of {', '.join(x.value for x in Limit)}")
@@ -120,30 +102,7 @@ def of_frames(frames: Frames, *, told: str = "this run") -> Run:
 
 def of_folder(folder: Path) -> Run:
     """What `elpase replay --out` wrote. Raises InputError; OSError for what cannot be read."""
-    if not folder.is_dir():
-        found = "is a file" if folder.exists() else "there is no such folder"
-        raise InputError(f"{folder}: {found}: explain takes the folder of a run, as elpase replay --out writes it")
-    for name in (RESULT_FILE, REQUESTS_FILE, STEPS_FILE):
-        if not (folder / name).is_file():
-            raise InputError(f"{folder}: has no {name}: is it what elpase replay --out wrote?")
-    said = _result(folder / RESULT_FILE)
-    run = of_frames(read_frames(folder), told=str(folder))
-    if said.get("num_prompts") != len(run.frames.requests):
-        raise InputError(
-            f"{folder}: {RESULT_FILE} is of {said.get('num_prompts')} requests, {REQUESTS_FILE} of"
-            f" {len(run.frames.requests)}: they are of different runs"
-        )
-    return run
-
-
-def _result(path: Path) -> dict[str, Any]:
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise InputError(file=path, expected="the JSON of a run") from None
-    if not isinstance(said, dict) or not isinstance(said.get("sim"), dict):
-        raise InputError(file=path, field="sim", expected="what elpase replay says of the server's inside")
-    return said
+    return of_frames(read_finished(folder).frames, told=str(folder))
 
 
 def _config(said: object, told: str) -> SchedulerConfig:

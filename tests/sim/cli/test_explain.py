@@ -86,10 +86,10 @@ def test_every_limit_has_words() -> None:
 class TestBadInput:
     def test_no_folder(self, elpase, tmp_path) -> None:
         missing = tmp_path / "nowhere"
-        assert elpase("explain", missing).error.startswith(f"{missing}: there is no such folder: explain takes")
+        assert elpase("explain", missing).error.startswith(f"{missing}: there is no such folder, expected the folder")
         file = tmp_path / "file"
         file.touch()
-        assert elpase("explain", file).error.startswith(f"{file}: is a file: explain takes the folder of a run")
+        assert elpase("explain", file).error.startswith(f"{file}: is a file, expected the folder of a run")
 
     @pytest.mark.parametrize("name", ["result.json", "requests.parquet", "steps.parquet"])
     def test_a_file_is_missing(self, name, elpase, folder) -> None:
@@ -135,6 +135,8 @@ class TestBadInput:
     def test_no_requests(self, elpase, folder) -> None:
         for name in ("requests.parquet", "steps.parquet"):
             rewrite(folder / name, lambda table, meta: (table.slice(0, 0), meta))
+        said = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        (folder / "result.json").write_text(json.dumps(said | {"num_prompts": 0}), encoding="utf-8")
         assert elpase("explain", folder).error == f"{folder}: there are no requests to explain"
 
     def test_no_steps(self, elpase, folder) -> None:

@@ -31,8 +31,10 @@ def test_it_is_written_where_it_is_asked_for(run: Path, tmp_path: Path, elpase) 
     assert done.err == f"elpase: wrote {tmp_path / 'page.html'} ({len(text.encode()) / 1000:,.0f} kB)\n"
     assert text.startswith("<!doctype html>")
     assert "<dt>Command</dt><dd>elpase replay azure-conv --limit 30</dd>" in text
+    assert '<section id="explain"' in text
     assert elpase("report", run).code == 0
     assert (run / "report.html").read_text(encoding="utf-8") == text
+    assert "got 'moon', expected the path of a profile" in elpase("report", run, "--profile", "moon").error
 
 
 def test_a_folder_that_is_none(run: Path, tmp_path: Path, elpase) -> None:
@@ -60,9 +62,10 @@ def test_files_of_two_runs(run: Path, elpase) -> None:
     said = json.loads((run / "result.json").read_text(encoding="utf-8"))
     (run / "result.json").write_text(json.dumps(said | {"num_prompts": 31}), encoding="utf-8")
     error = elpase("report", run).error
-    assert "result.json is of 31 requests" in error
-    assert "requests.parquet of 30" in error
-    assert error.endswith("they are of different runs")
+    assert error == f"{run}: result.json is of 31 requests, requests.parquet of 30: they are of different runs"
+    sim = said["sim"] | {"seed": 5}
+    (run / "result.json").write_text(json.dumps(said | {"sim": sim}), encoding="utf-8")
+    assert elpase("report", run).error == f"{run}: result.json and requests.parquet are of different runs"
 
 
 def test_steps_of_another_run(run: Path, tmp_path: Path, elpase) -> None:
@@ -79,7 +82,7 @@ def test_a_run_of_another_version(run: Path, elpase) -> None:
     frames.meta["elpase_version"] = "0.1.0"
     del frames.steps["decodes"]
     write_frames(frames, run)
-    assert "no column decodes: another version's run, replay it again" in elpase("report", run).error
+    assert "steps have no decodes: another version's run, replay it again" in elpase("report", run).error
 
 
 def test_an_output_that_cannot_be_written(run: Path, tmp_path: Path, elpase) -> None:
@@ -104,3 +107,4 @@ def test_a_run_that_was_cut_short_is_told(run: Path, elpase) -> None:
     text = (run / "report.html").read_text(encoding="utf-8")
     assert "Cut short: 15 requests did not finish, and are not in the latencies." in text
     assert "15 of 30 requests finished" in text
+    assert "Not explained: was cut short (partial)" in text

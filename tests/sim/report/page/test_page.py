@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
+from sim import EngineConfig
 from sim.experiment import simulate
+from sim.report.explain import explain
 from sim.report.finished import FinishedRun
 from sim.report.page.page import run_page
+from sim.report.page.why import not_explained, why_section
 from workloads import Request
 
 VOID = {"meta", "link", "br"}
@@ -105,6 +109,22 @@ def test_the_command_is_told(run: FinishedRun) -> None:
     frames = replace(run.frames, meta={**run.frames.meta, "flags": flags})
     told = "elpase replay toy --limit 60 --no-async-scheduling --goodput ttft:200 --goodput tpot:20"
     assert f"<dt>Command</dt><dd>{told}</dd>" in run_page(replace(run, frames=frames))
+
+
+def test_it_says_why(run: FinishedRun) -> None:
+    """Every finding with its arithmetic and its advice, every setting, every gap, as text."""
+    pressed = made(config=EngineConfig(num_gpu_blocks_override=200, max_model_len=2048))
+    told = explain(pressed.frames)
+    assert told.findings
+    text = run_page(pressed, why_section(told))
+    Outline(text)
+    plain = unescape(re.sub(r"<[^>]+>", "\n", text)).replace("\u00a0", " ")
+    for finding in told.findings:
+        assert {finding.what, *finding.because, *finding.change} <= set(plain.split("\n"))
+    assert {knob.name for knob in told.knobs} <= set(plain.split("\n"))
+    assert f"The {len(told.gaps)} worst gaps between tokens" in plain
+    assert '<a href="#explain">Why</a>' in text
+    assert "Not explained: it was cut short." in run_page(run, not_explained("it was cut short"))
 
 
 def test_cautions_stand_at_the_top(run: FinishedRun) -> None:

@@ -8,8 +8,10 @@ import pytest
 
 from sim import EngineConfig
 from sim.experiment import simulate
+from sim.report.explain import explain
 from sim.report.finished import FinishedRun
 from sim.report.page.page import run_page
+from sim.report.page.why import why_section
 from workloads import Request
 
 PANELS = ("running", "waiting", "kv", "step_tokens", "tokens_per_s")
@@ -22,7 +24,10 @@ def page(tmp_path_factory) -> Path:
     result = simulate(load, EngineConfig(num_gpu_blocks_override=900, max_model_len=8192), meta={"trace": "a" * 60})
     assert result.requests["preemptions"].sum() > 0
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(run_page(FinishedRun(path.parent, result.frames, result.summary())), encoding="utf-8")
+    path.write_text(
+        run_page(FinishedRun(path.parent, result.frames, result.summary()), why_section(explain(result.frames))),
+        encoding="utf-8",
+    )
     return path
 
 
