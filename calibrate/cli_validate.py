@@ -126,7 +126,7 @@ def command(
     if measured is None:
         raise click.UsageError("Missing option '--measured'.")
     if not measured.exists():
-        raise InputError(field="--measured", value=str(measured), expected="a file or folder that exists")
+        raise InputError("no such file or folder", file=measured, field="--measured")
     config = engine_config(flags)
     loaded = Profile.load(profile)
     runs, others = of_profile(_selected(read_runs(measured), measured, select, max_load), loaded)

@@ -302,7 +302,7 @@ LISTS = {"input_lens": [1], "output_lens": [2], "ttfts": [0.1], "itls": [[0.1]],
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("[]", "not an object, so no result of vllm bench serve"),
+        ("[]", "expected a result of vllm bench serve"),
         ("{", "not JSON"),
         ('{"input_lens": [1]}', "output_lens: expected a list: was it written with --save-detailed?"),
         (json.dumps({**LISTS, "start_times": []}), "different lengths"),
