@@ -102,7 +102,7 @@ def test_a_spoilt_field_is_one_line_with_file_and_field(path: tuple[str, ...], t
         ("max_num_seq", "; did you mean 'max_num_seqs'?"),
         ("max-num-seqs", "; did you mean 'max_num_seqs'?"),
         ("blocksize", "; did you mean 'block_size'?"),
-        ("enforce_eager", "a flag of vllm serve that elpase knows"),
+        ("no_such_setting", "a flag of vllm serve that elpase knows"),
         ("server", "a flag of vllm serve that elpase knows"),
     ],
 )
