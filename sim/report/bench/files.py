@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _EXPECTED = "a result of vllm bench serve, elpase replay, GuideLLM (0.5 to 0.8) or AIPerf (0.13)"
 _WHOLE_FOLDER = ("result.json", aiperf.SUMMARY_FILE, "benchmarks.json")
 """A folder with one of these is one result, under the folder's name; its other files belong to it."""
+_OF_SWEEP = "bench_sweep"
+"""Where `elpase sweep` keeps its results as `vllm bench sweep serve` would, so that the two match by names."""
 _NO_RESULTS = ("summary.json", "warmup.json")
 """What `vllm bench sweep serve` writes beside its results: the same again, and a run that does not count."""
 
@@ -43,7 +45,8 @@ def _results(folder: Path) -> Iterator[tuple[Path, str]]:
         if (folder / whole).is_file():
             yield folder / whole, folder.name
             return
-    yield from _below(folder, "")
+    sweep = folder / _OF_SWEEP
+    yield from _below(sweep if sweep.is_dir() else folder, "")
 
 
 def _below(folder: Path, prefix: str) -> Iterator[tuple[Path, str]]:

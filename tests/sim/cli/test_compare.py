@@ -91,6 +91,17 @@ def test_a_sweep_s_layout_is_read(runs: Path, tmp_path: Path, elpase) -> None:
     assert [one["name"].partition("/")[2] for one in told] == ["run=0", "run=0"]
 
 
+def test_our_sweep_beside_vllm_s(tmp_path: Path, elpase) -> None:
+    """The folder of `elpase sweep`, and inside it the one that `vllm bench sweep serve` would have left."""
+    ours = tmp_path / "ours"
+    args = ("azure-conv", "--limit", 10, "--vary", "max_num_batched_tokens=512,2048", "--out", ours)
+    assert elpase("sweep", *args).code == 0
+    done = elpase("compare", ours / "bench_sweep", ours, "--json")
+    assert done.code == 0, done
+    names = [f"SERVE--max_num_batched_tokens={budget}/run=0" for budget in (2048, 512)]
+    assert [told["name"] for told in json.loads(done.out)] == names
+
+
 @pytest.mark.parametrize("pair", [("plain", "small"), ("", "")], ids=["one pair", "many"])
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_pictures(runs: Path, tmp_path: Path, elpase, pair: tuple[str, str], kind: str) -> None:
