@@ -47,9 +47,9 @@ def as_served(profile: Profile, settled: Settled) -> Served:
     if law.graphs.sizes:
         law = replace(law, graphs=graphs)
     # A server measured without async scheduling has its host in step_s, if not apart from it.
-    measured = law.host_step_s > 0 or profile.server.get("async_scheduling") is False
-    host = "measured" if measured else "hidden"
-    if not measured and not settled.scheduler.async_scheduling:
+    hidden = not law.host_step_s and (bool(profile.server.get("async_scheduling")) or law.host_row_s > 0)
+    host = "hidden" if hidden else "measured"
+    if hidden and not settled.scheduler.async_scheduling:
         law = replace(law, host_step_s=HOST_STEP_S, host_row_s=law.host_row_s or HOST_ROW_S)
         host = "estimated"
     return Served(replace(profile, law=law), graphs, host)

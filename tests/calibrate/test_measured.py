@@ -23,6 +23,9 @@ from sim.latency import Profile
 from sim.latency.shape import StepShape
 from workloads import Request
 
+# Its server hid the host; a synchronous one here waits for an estimate of it.
+pytestmark = pytest.mark.filterwarnings("ignore:a synchronous step waits for the host")
+
 PROFILE = replace(Profile.load("h100-qwen3-14b"), model="llama-3.1-8b")
 
 NAMED = "isl,osl,model,strategy,rate,dur_s,rps,lat_mean_s,ttft_mean,ttft_p50,itl_mean,itl_p50,out_tps"

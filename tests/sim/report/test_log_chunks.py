@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sim.config import EngineConfig
 from sim.core.config import SchedulerConfig
 from sim.experiment import simulate
 from workloads import Request
@@ -28,8 +29,10 @@ def test_quiet_steps_have_none(leap) -> None:
     assert steps["chunk_pairs"].tolist() == [50.0] + [0.0] * 199
 
 
+@pytest.mark.filterwarnings("ignore:drafting and verifying drafts")
 def test_drafts_are_no_prompt() -> None:
-    config = SchedulerConfig(64, 8, 512, 201, num_speculative_tokens=3)
+    drafts = {"spec_method": "ngram_gpu", "spec_tokens": 3, "draft_acceptance": 0.5}
+    config = EngineConfig(max_num_batched_tokens=64, max_model_len=512, max_num_seqs=8, **drafts)
     steps = simulate([Request("a", 0.0, 10, 20)], config).steps
     assert steps["chunk_tokens"].tolist()[0] == 10
     assert set(steps["chunk_tokens"].tolist()[1:]) == {0}
