@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sim.errors import ElpaseError, InputError
     from sim.experiment import ExtrapolationWarning, Result, simulate
     from sim.latency.profile import Profile
+    from sim.sweeps.preemption.comparison import PreemptionComparison, compare_preemption
     from sim.sweeps.sweep import Sweep, sweep
 
 __version__ = "0.1.0"
@@ -22,9 +23,11 @@ __all__ = [
     "EngineConfig",
     "ExtrapolationWarning",
     "InputError",
+    "PreemptionComparison",
     "Profile",
     "Result",
     "Sweep",
+    "compare_preemption",
     "simulate",
     "sweep",
 ]
@@ -34,9 +37,11 @@ _HOME = {
     "EngineConfig": "sim.config",
     "ExtrapolationWarning": "sim.experiment",
     "InputError": "sim.errors",
+    "PreemptionComparison": "sim.sweeps.preemption.comparison",
     "Profile": "sim.latency.profile",
     "Result": "sim.experiment",
     "Sweep": "sim.sweeps.sweep",
+    "compare_preemption": "sim.sweeps.preemption.comparison",
     "simulate": "sim.experiment",
     "sweep": "sim.sweeps.sweep",
 }

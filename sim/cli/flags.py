@@ -30,7 +30,7 @@ from sim.errors import InputError
 from sim.host import SWAP_SPACE_GIB, SWAP_SPACE_GONE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
 
@@ -228,8 +228,9 @@ def given(ctx: click.Context, *names: str) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in names if ctx.get_parameter_source(name) not in unset]
 
 
-def engine_options(function: Decorated) -> Decorated:
-    """Add all flags to a click command (made with `cls=EngineCommand` for grouped help).
+def engine_options(function: Decorated, *, without: Collection[str] = ()) -> Decorated:
+    """Add all flags to a click command (made with `cls=EngineCommand` for grouped help), but for those that it has in
+    a way of its own (`without`, by name).
 
     The command gets each flag's value under its name with underscores, None where it was not given: hand them to
     `engine_config`. A flag that vLLM no longer has fails with what replaced it.
@@ -240,7 +241,8 @@ def engine_options(function: Decorated) -> Decorated:
     sections = {f"vLLM: {group}": flags for group, flags in GROUPS.items()} | dict(OURS)
     for section, flags in reversed(list(sections.items())):
         for flag in reversed(flags):
-            function = _option(section, flag)(function)
+            if flag.name not in without:
+                function = _option(section, flag)(function)
     return function
 
 

@@ -36,6 +36,9 @@ class Verb(NamedTuple):
 VERBS = {
     "replay": Verb("sim.cli.replay", "Replay a trace or a built-in workload through vLLM's scheduler."),
     "sweep": Verb("sim.cli.sweep", "Try many settings: the table, the front, the best within bounds."),
+    "preemption": Verb(
+        "sim.cli.preemption", "Recompute, swap, offload: which is best, at which KV size and PCIe bandwidth."
+    ),
     "explain": Verb("sim.cli.explain", "Why a run is as slow as it is: binding knobs, worst gaps, what to change."),
     "capacity": Verb("sim.cli.capacity", "The KV blocks that fit a GPU, and the requests that run in them."),
     "report": Verb("sim.cli.report", "A finished run as one HTML page that works offline."),
@@ -137,7 +140,9 @@ def _what_is_wrong(error: Exception) -> str:
 
 _MODEL = ("--profile", "model, GPU and times are those of the latency profile: see --profile, and `elpase profiles`")
 _RESULT = ("--out", "results go to the folder that --out names")
+_HOST = ("--host-memory", "--host-memory says how much swap and offload may fill")
 _ELSEWHERE = {
+    "kv-preemption": ("--modes", "the modes to compare are --modes"), "swap-space": _HOST, "kv-offloading-size": _HOST,
     "model": _MODEL, "gpu": _MODEL, "result-dir": _RESULT, "result-filename": _RESULT, "save-result": _RESULT,
     "save-detailed": _RESULT,
 }  # fmt: skip

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sim.cli.flags import engine_config, engine_options
-from sim.cli.progress import counting, working
-from sim.cli.replay import EXIT_INTERRUPTED, ReplayCommand, folder_name, option, say
+from sim.cli.replay import ReplayCommand, option
 from sim.cli.sweep_inputs import axes, read_experiment, require_free, value_of
+from sim.cli.sweep_run import carried_out, ended, running_options
 from sim.cli.workload_flags import TRACE_HELP, workload_flags
 from sim.errors import InputError
-from sim.latency.profile import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Sequence
 
-    from sim.sweeps.backends import Backend
     from sim.sweeps.settings import Setting
     from sim.sweeps.study import Study
-    from sim.sweeps.sweep import Sweep
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_SWEEP, _ANSWERS, _WHERE = "Sweep", "Answers", "Where it runs"
-
-_MOST_NOTES = 5
+_SWEEP, _ANSWERS = "Sweep", "Answers"
 
 
 @click.command(
@@ -54,12 +47,6 @@ _MOST_NOTES = 5
 @option(_SWEEP, "--bench-params", type=_FILE, metavar="FILE", help="JSON, as in vllm bench sweep serve.")
 @option(_SWEEP, "--link-vars", default="", metavar="A=B,...", help="As in vllm bench sweep serve.")
 @option(
-    _SWEEP, "--replications", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-    help="Runs of each setting, on the seeds --seed, --seed + 1, ..., with confidence intervals.",
-)  # fmt: skip
-@option(_SWEEP, "--warmup-s", type=click.FloatRange(min=0), default=0.0, help="Seconds at a run's start not measured.")
-@option(_SWEEP, "--cooldown-s", type=click.FloatRange(min=0), default=0.0, help="Seconds at its end not measured.")
-@option(
     _ANSWERS, "--slo", multiple=True, metavar="METRIC_STATISTIC=MS",
     help="Bounds such as ttft_p99=2000 and itl_p99=50: the highest rate within them, for each setting.",
 )  # fmt: skip
@@ -68,64 +55,19 @@ _MOST_NOTES = 5
     _ANSWERS, "--best", default="mean_e2el_ms", show_default=True, metavar="COLUMN",
     help="What makes a setting the best at a load.",
 )  # fmt: skip
-@option(
-    _WHERE, "--out", type=folder_name, metavar="PATH",
-    help="Folder for tables, picture and each run's result: the same command goes on there.",
-)  # fmt: skip
-@option(_WHERE, "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes. Default: all cores.")
-@option(
-    _WHERE,
-    "--backend",
-    type=click.Choice(["local", "ray"]),
-    default="local",
-    show_default=True,
-    help="This machine, or a cluster.",
-)
-@option(_WHERE, "--ray-address", metavar="HOST:PORT", help="Of an existing Ray cluster; `auto`: this machine's.")
-@option(
-    "Simulation", "--profile", default=DEFAULT_PROFILE, show_default=True, help="Latency profile: a name or a file."
-)
-@option(
-    "Simulation", "--outside", type=click.Choice(["warn", "raise", "clip"]), default="warn", show_default=True,
-    help="What to do with steps that the profile was not fitted for.",
-)  # fmt: skip
+@running_options
 @click.argument("trace", metavar="[TRACE]", required=False)
 @workload_flags
 @engine_options
 @click.pass_context
 def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its help is above
     from sim.sweeps.answers import objective, parse_slo
-    from sim.sweeps.store import Store
-    from sim.sweeps.sweep import TASKS, run_study
 
     slo = parse_slo(kwargs["slo"])
     objective(kwargs["best"])
-    study = _study(ctx, kwargs, free=bool(slo))
-    for note in study.engine.notes():
-        say(f"note: {note}")
-    out: Path | None = kwargs["out"]
-    store = Store(None if out is None else out / TASKS)
-    try:
-        sweep = run_study(study, store, _backend(kwargs), slo, kwargs["best"], _bar)
-    except OSError:
-        say(f"stopped; the results so far are in {out}/, and the same command goes on there")
-        raise
-    _require_something(sweep)
+    sweep = carried_out(_study(ctx, kwargs, free=bool(slo)), kwargs, slo, kwargs["best"])
     click.echo(str(sweep))
-    for note in sweep.notes[:_MOST_NOTES]:
-        say(f"note: {note}")
-    if len(sweep.notes) > _MOST_NOTES:
-        say(f"note: and {len(sweep.notes) - _MOST_NOTES} more like these, in sweep.json")
-    if out is not None:
-        _write(sweep, out)
-    if sweep.partial:
-        kept = f": what is done is in {out}/, the same command goes on there" if out else ""
-        say(f"interrupted{kept}")
-        ctx.exit(EXIT_INTERRUPTED)
-
-
-def _bar(stage: str, total: int) -> AbstractContextManager[Callable[[], None]]:
-    return counting(stage, "runs", total)
+    ended(ctx, sweep, kwargs["out"], sweep.save, "sweep.json")
 
 
 def _study(ctx: click.Context, kwargs: dict[str, Any], *, free: bool) -> Study:
@@ -167,32 +109,3 @@ def _params(ctx: click.Context, kwargs: dict[str, Any]) -> list[Sequence[Setting
     ]
     pairs = [pair for pair in kwargs["link_vars"].split(",") if pair]
     return [linked(combined(*lists), pairs)] if lists else []
-
-
-def _backend(kwargs: dict[str, Any]) -> Backend:
-    from sim.sweeps.backends import all_cores, local
-    from sim.sweeps.ray_cluster import ray_cluster
-
-    if kwargs["backend"] == "ray":
-        return ray_cluster(kwargs["ray_address"])
-    if kwargs["ray_address"]:
-        raise InputError("--ray-address needs --backend ray")
-    return local(kwargs["jobs"] or all_cores())
-
-
-def _require_something(sweep: Sweep) -> None:
-    """Raise InputError with the first reason where every combination fails: then it is the command that is wrong."""
-    statuses = set(sweep.table["status"])
-    if statuses <= {"skipped", "failed"}:
-        reason = sweep.table["reason"].iloc[0]
-        raise InputError(reason if len(sweep.table) == 1 else f"no combination can run; the first: {reason}")
-
-
-def _write(sweep: Sweep, out: Path) -> None:
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
-
-    from sim.sweeps.files import write_sweep
-
-    with working("writing results"):
-        write_sweep(sweep, out)
-    say(f"wrote {out}/")

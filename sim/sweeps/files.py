@@ -84,18 +84,19 @@ def document(sweep: Sweep) -> dict[str, object]:
         "crossings": [one._asdict() for one in sweep.crossings],
         "notes": sweep.notes,
     }
-    return {name: _jsonable(value) for name, value in found.items()}
+    return {name: jsonable(value) for name, value in found.items()}
 
 
 def _capacity(one: Capacity) -> Mapping[str, Any]:
     return {"knobs": one.knobs, "rate_rps": one.rate_rps, "why": one.why, "row": one.row}
 
 
-def _jsonable(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
+    """A value as strict JSON has it: NaN is null, infinity is "inf"."""
     if isinstance(value, dict):
-        return {str(name): _jsonable(inner) for name, inner in value.items()}
+        return {str(name): jsonable(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_jsonable(inner) for inner in value]
+        return [jsonable(inner) for inner in value]
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "inf"

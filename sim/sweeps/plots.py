@@ -33,7 +33,7 @@ def plot_sweep(sweep: Sweep, path: Path) -> None:
     """Draw the settings that ran, as PNG or SVG by extension: a line along the load, or along the only knob."""
     table = sweep.table[sweep.table["status"] == "ok"]
     with mpl.rc_context(STYLE):
-        figure = titled_figure(5.8, _headline(sweep), _origin(sweep))
+        figure = titled_figure(5.8, _headline(sweep), origin(sweep))
         panels = figure.subplots(1, 2)
         if len(table):
             for panel, (column, title) in zip(panels, _PANELS, strict=True):
@@ -100,7 +100,8 @@ def _headline(sweep: Sweep) -> str:
     return f"{on_front} of {ran} settings are on the front of throughput against both latencies"
 
 
-def _origin(sweep: Sweep) -> str:
+def origin(sweep: Sweep) -> str:
+    """What it was made of, in a line."""
     about = sweep.provenance
     runs = f"{sweep.study.replications} runs each" if sweep.study.replications > 1 else "one run each"
     version = f"elpase {about['elpase_version']}, vLLM {about['vllm_semantics']}"

@@ -33,6 +33,8 @@ _SIM = (
     "rejected", "preemptions", "preempted_requests", "recomputed_tokens", "prefix_hit_rate", "steps", "mean_batch",
     "mean_step_tokens", "peak_running", "peak_waiting", "peak_kv_usage", "extrapolated_share",
 )  # fmt: skip
+_HOST = ("bytes_out", "bytes_in", "copy_s", "copy_share", "link_busy_share")
+"""Of KV in host memory; 0 where none goes there."""
 _LOAD = ("busy_share", "queued_share", "ordering_only")
 _PACE = ("offered_rps", "kept_up")
 
@@ -42,6 +44,7 @@ def record(summary: Mapping[str, Any]) -> dict[str, float]:
     sim = summary["sim"]
     told = {name: summary.get(name) for name in (*RATES, *LATENCIES, *_COUNTS)}
     told |= {name: sim[name] for name in _SIM} | {name: sim["load"][name] for name in _LOAD}
+    told |= {f"host_{name}": sim.get("host", {}).get(name, 0) for name in _HOST}
     told |= {f"held_by_{name}": share for name, share in sim["load"]["held_back_by"].items()}
     told |= {name: summary["pace"][name] for name in _PACE}
     return {name: math.nan if value is None else float(value) for name, value in told.items()}

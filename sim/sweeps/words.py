@@ -55,13 +55,15 @@ def _table(sweep: Sweep) -> list[str]:
         if row["status"] != "ok":
             rows.append([*told, f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]])
             continue
-        told += [_figure(row, name) for name in columns]
+        counts = () if sweep.study.replications > 1 else ("preemptions",)
+        told += [figure(row, name, digits=0 if name in counts else 1) for name in columns]
         told.append("*" if row["front"] else "")
         rows.append(told + (["yes" if row["slo"] else "no"] if sweep.slo else []))
-    return _aligned(rows)
+    return aligned(rows)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines with columns; a row that is short ends in a text that may go on to the right."""
     whole = [row for row in rows if len(row) == len(rows[0])]
     widths = [max(len(row[i]) for row in whole) for i in range(len(rows[0]))]
     return [
@@ -73,10 +75,10 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _figure(row: Mapping[Any, Any], name: str) -> str:
-    value, half = row[name], row.get(f"{name}_ci95", math.nan)
-    digits = 0 if name == "preemptions" and math.isnan(half) else 1
-    return f"{value:,.{digits}f}" + ("" if math.isnan(half) else f" ±{half:,.1f}")
+def figure(row: Mapping[Any, Any], name: str, digits: int = 1, factor: float = 1.0) -> str:
+    """A number of a row of the table, with its confidence interval where it has one."""
+    value, half = factor * row[name], factor * row.get(f"{name}_ci95", math.nan)
+    return f"{value:,.{digits}f}" + ("" if math.isnan(half) else f" ±{half:,.{max(1, digits)}f}")
 
 
 def _front(sweep: Sweep) -> Iterator[str]:
