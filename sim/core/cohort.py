@@ -86,21 +86,28 @@ class Cohort:
                 return
             self._join(request)
 
-    def schedule(self, step: StepInMaking) -> None:
-        """One round: every member's next token. If that is not all there is to it, the cohort dissolves instead."""
-        needed = self._fills[self._rounds % self._size]
-        if len(self.members) > step.budget or needed > self._manager.num_free_blocks:
+    @property
+    def num_new_blocks(self) -> int:
+        """Blocks that the next round needs."""
+        return self._fills[self._rounds % self._size]
+
+    def schedule(self, step: StepInMaking, taken: int) -> None:
+        """One round: every member's next token. If that is not all there is to it, the cohort dissolves instead.
+
+        taken: blocks for it that the pool has given already.
+        """
+        if len(self.members) > step.budget or self.num_new_blocks - taken > self._manager.num_free_blocks:
             self.dissolve()
         if self.members:
-            decodes = self.go_round()
+            decodes = self.go_round(taken)
             step.add_decodes(decodes.requests, decodes.num_computed_tokens)
         else:
             self.in_flight.append(0)
 
-    def go_round(self) -> Round:
-        """Schedule the next round; there must be blocks for it."""
+    def go_round(self, taken: int = 0) -> Round:
+        """Schedule the next round; there must be blocks for it, some of them taken already."""
         requests, contexts = self.members[:], self.contexts()
-        self._manager.block_pool.take(self._fills[self._rounds % self._size])
+        self._manager.block_pool.take(self.num_new_blocks - taken)
         self.in_flight.append(len(requests))
         self._pass(1, len(self.in_flight) - 1)
         return Round(requests, contexts, self._manager.num_free_blocks)
@@ -165,6 +172,11 @@ class Cohort:
             self._leave(request)
             _remove(self._ends, self._rounds + request.final_num_tokens - 1 - request.num_computed_tokens, request)
         request.joined = None
+
+    def preempt(self, request: Request) -> None:
+        """A running request, member or not, goes; outputs on their way are stale for it, so each row is looked at."""
+        self.drop(request)
+        self.in_flight = deque([0] * len(self.in_flight))
 
     def dissolve(self) -> None:
         """From here on nobody belongs to it, and each row of the steps in flight is looked at."""

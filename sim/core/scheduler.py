@@ -138,7 +138,7 @@ class Scheduler(Outputs):
         """Running requests, in order of admission, while budget is left."""
         running = self.running
         self.cohort.gather(running)
-        self.cohort.schedule(step)
+        self.cohort.schedule(step, self._make_room_for_cohort(step))
         index = len(self.cohort)
         while index < len(running) and step.budget > 0:
             request = running[index]
@@ -188,6 +188,19 @@ class Scheduler(Outputs):
             if victim is request:
                 return False
         return True
+
+    def _make_room_for_cohort(self, step: StepInMaking) -> int:
+        """What `_make_room` comes to where victims are always the last, who had no turn; blocks it then has taken."""
+        config, cohort, pool, taken = self.config, self.cohort, self.kv_cache_manager.block_pool, 0
+        if config.policy != "fcfs" or config.kv_preemption == "offload" or len(cohort.members) > step.budget:
+            return 0
+        while cohort.num_new_blocks - taken > pool.num_free_blocks:
+            taken += pool.num_free_blocks
+            pool.take(pool.num_free_blocks)  # those before the first who lacks one
+            victim = self.running.pop()
+            cohort.preempt(victim)
+            self._preempt(victim, step)
+        return taken
 
     def _choose_victim(self) -> Request:
         """fcfs: the last admitted. priority: the largest (priority, arrival time), the first of equals."""
