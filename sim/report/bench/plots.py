@@ -29,7 +29,14 @@ _NAMES = {
     "itl": ("Inter-token latency", "gaps"),
     "e2el": ("End-to-end latency", "requests"),
 }
-_ERRORS = ("output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "p99_itl_ms")
+_ERRORS = {
+    "output_throughput": "tokens/s",
+    "mean_ttft_ms": "TTFT, mean",
+    "p99_ttft_ms": "TTFT, p99",
+    "mean_tpot_ms": "TPOT, mean",
+    "p99_tpot_ms": "TPOT, p99",
+    "p99_itl_ms": "ITL, p99",
+}
 
 
 def plot_comparison(pairs: Mapping[str, Comparison], path: Path) -> None:
@@ -93,16 +100,18 @@ def _errors(pairs: Mapping[str, Comparison], path: Path) -> None:
     figure = titled_figure(1.6 + 0.34 * len(pairs), f"Errors of {len(pairs)} runs, simulated over real", "0 is right")
     panels = figure.subplots(1, len(_ERRORS), sharey=True)
     rows = np.arange(len(pairs))[::-1]
-    for panel, key in zip(panels, _ERRORS, strict=True):
+    for panel, (key, title) in zip(panels, _ERRORS.items(), strict=True):
         of = [{f.key: 100 * f.error for f in told.figures}.get(key, np.nan) for told in pairs.values()]
         panel.axvline(0, color=_REAL, linewidth=1)
         panel.hlines(rows, 0, of, color=_SIMULATED, linewidth=1.4, alpha=0.6)
         panel.plot(of, rows, "o", color=_SIMULATED, markersize=5)
         reach = max(5.0, 1.15 * float(np.nanmax(np.abs(of), initial=0.0)))
         panel.set_xlim(-reach, reach)
-        panel.set_title(key.removesuffix("_ms").replace("_", " "), fontsize=9)
+        panel.set_title(title)
+        panel.tick_params(labelsize=8)
         panel.grid(axis="y", color=GRID, linewidth=0.8)
         panel.set_axisbelow(True)
     panels[0].set_yticks(rows, list(pairs))
+    panels[0].set_ylim(-0.6, len(pairs) - 0.4)
     panels[len(panels) // 2].set_xlabel("error (%)")
     save_figure(figure, path)
