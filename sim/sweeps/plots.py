@@ -105,5 +105,6 @@ def origin(sweep: Sweep) -> str:
     about = sweep.provenance
     runs = f"{sweep.study.replications} runs each" if sweep.study.replications > 1 else "one run each"
     version = f"elpase {about['elpase_version']}, vLLM {about['vllm_semantics']}"
-    parts = [str(about["trace"]), str(about["profile"]), runs, f"seed {about['seed']}", version]
+    held = [str(about[name]) for name in ("trace", "profile") if name not in sweep.axes]
+    parts = [*held, runs, f"seed {about['seed']}", version]
     return "  ·  ".join(parts) + ("  ·  cut short" if sweep.partial else "")

@@ -345,3 +345,28 @@ class TestAnswers:
         assert cut["duration"] == pytest.approx(whole["duration"] - 1.0)
         assert 0 < cut["completed"] < whole["completed"] == 20
         assert "no request arrives between" in sweep("--vary", "max_num_seqs=64", "--warmup-s", 100).error
+
+
+class TestStudies:
+    """Those under results/sweeps."""
+
+    FOLDER = Path(__file__).parents[3] / "results/sweeps"
+
+    def test_the_measured_best_token_budgets_are_found(self, elpase, tmp_path) -> None:
+        """A public measurement (RTX 5090, a 3B model): 16384 at low load, 2048 at high load; its law is all we take."""
+        done = elpase("sweep", "--experiment", self.FOLDER / "token-budget/even.toml", "--out", tmp_path, *ONE_JOB)
+        assert done.code == 0, done.err
+        best = json.loads((tmp_path / "sweep.json").read_text())["best_by_load"]
+        assert [(one["load"], one["knobs"]["max_num_batched_tokens"]) for one in best] == [
+            ("even-0.4.csv", 16384),
+            ("even-1.0.csv", 2048),
+        ]
+
+    def test_its_inputs_are_what_the_script_writes(self, tmp_path) -> None:
+        script = self.FOLDER / "token-budget/make.py"
+        copy = tmp_path / "make.py"
+        copy.write_text(script.read_text())
+        subprocess.run([sys.executable, copy], check=True)
+        copy.unlink()
+        for path in sorted(p for p in tmp_path.rglob("*") if p.is_file()):
+            assert path.read_bytes() == (script.parent / path.relative_to(tmp_path)).read_bytes(), path.name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sim.config import EngineConfig
@@ -11,9 +13,13 @@ from sim.sweeps.store import Store
 from sim.sweeps.study import outcomes
 from sim.sweeps.sweep import _silent
 
-SYNC = EngineConfig(async_scheduling=False)
-"""With async scheduling a place is free one step late where others run on."""
 BOUND = {"p99_ttft_ms": 1000.0}
+
+
+@pytest.fixture
+def sync(constant_profile):
+    """With async scheduling a place is free one step late where others run on."""
+    return replace(constant_profile(0.01), server={"async_scheduling": False})
 
 
 @pytest.fixture
@@ -30,10 +36,15 @@ def found():
     return search
 
 
-def test_the_rate_at_which_a_server_of_known_speed_is_full(study, found) -> None:
+def test_the_rate_at_which_a_server_of_known_speed_is_full(study, found, sync) -> None:
     """Evenly spaced requests of 11 tokens (11 steps of 10 ms, one of them the prompt's), k at a time: k / 0.11 s."""
     plan = study(
-        {"max_num_seqs": [1, 4]}, num_prompts=150, request_rate=1.0, burstiness=float("inf"), output_len=11, engine=SYNC
+        {"max_num_seqs": [1, 4]},
+        num_prompts=150,
+        request_rate=1.0,
+        burstiness=float("inf"),
+        output_len=11,
+        profile=sync,
     )
     [one, four], tried = found(plan, {"p99_ttft_ms": 200.0})
     assert 1 / 0.11 / STEP < one.rate_rps < 1 / 0.11 * STEP
@@ -43,8 +54,10 @@ def test_the_rate_at_which_a_server_of_known_speed_is_full(study, found) -> None
     assert len(tried) < 2 * 20
 
 
-def test_the_answer_is_within_two_percent(study, found) -> None:
-    plan = study({}, num_prompts=150, request_rate=1.0, burstiness=float("inf"), output_len=11, engine=seqs(1))
+def test_the_answer_is_within_two_percent(study, found, sync) -> None:
+    plan = study(
+        {}, num_prompts=150, request_rate=1.0, burstiness=float("inf"), output_len=11, engine=seqs(1), profile=sync
+    )
     [one], tried = found(plan, {"p99_ttft_ms": 200.0})
     scales = sorted(setting.knobs["rate_scale"] for setting in tried)
     good = one.row["offered_rps"]
@@ -52,12 +65,14 @@ def test_the_answer_is_within_two_percent(study, found) -> None:
 
 
 def seqs(n: int):
-    return EngineConfig(max_num_seqs=n, async_scheduling=False)
+    return EngineConfig(max_num_seqs=n)
 
 
-def test_a_queue_that_only_grows_is_not_sustained_whatever_the_bound(study, found) -> None:
+def test_a_queue_that_only_grows_is_not_sustained_whatever_the_bound(study, found, sync) -> None:
     """An ITL bound alone would be met at any rate: running requests do not feel the queue."""
-    plan = study({}, num_prompts=150, request_rate=1.0, burstiness=float("inf"), output_len=11, engine=seqs(1))
+    plan = study(
+        {}, num_prompts=150, request_rate=1.0, burstiness=float("inf"), output_len=11, engine=seqs(1), profile=sync
+    )
     [one], _ = found(plan, {"p99_itl_ms": 50.0})
     assert 1 / 0.11 / 1.02 < one.rate_rps < 1 / 0.11 * 1.025
 

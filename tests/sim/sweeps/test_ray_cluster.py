@@ -27,10 +27,20 @@ HEADER = "arrival_s,prompt_tokens,output_tokens\n"
 
 @pytest.fixture(scope="module")
 def cluster():
-    made = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    made = started()
     yield ray_cluster(made.address)
     ray.shutdown()
     made.shutdown()
+
+
+def started(attempts: int = 3):
+    """Ray gives itself 30 s to start, which is not always enough on a busy machine."""
+    try:
+        return cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    except Exception as error:
+        if attempts == 1 or "timed out during startup" not in str(error):
+            raise
+        return started(attempts - 1)
 
 
 @pytest.fixture
