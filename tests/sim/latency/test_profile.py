@@ -11,7 +11,7 @@ import pytest
 from sim.core.config import SchedulerConfig
 from sim.errors import InputError
 from sim.experiment import settle
-from sim.latency import DEFAULT_PROFILE, Profile, StepShape, profile_names
+from sim.latency import DEFAULT_PROFILE, FusedLaw, Profile, StepShape, profile_names
 from sim.latency.profile import PROFILES, SCHEMA_VERSION
 
 OLD_S = (0.011059145425527805, 0.025424094874450957, 0.17834141469452927)
@@ -294,3 +294,16 @@ def test_newer_schema(document: dict[str, Any], tmp_path: Path) -> None:
     message = error(put(document, ("schema_version",), SCHEMA_VERSION + 1), tmp_path)
     assert f"schema_version: got {SCHEMA_VERSION + 1}, expected at most {SCHEMA_VERSION}" in message
     assert "newer elpase" in message
+
+
+def test_a_law_from_elsewhere(tmp_path: Path) -> None:
+    """18.5 ms and 0.0505 ms for each token, whatever the step; saved and loaded as any other."""
+    law = FusedLaw.linear(step_s=18.5e-3, token_s=50.5e-6)
+    profile = Profile.of_law("stated", law, model="llama-3.2-3b", gpu="rtx5090", server={"max_num_seqs": 4})
+    shape = StepShape(2048, 3, decode_context=10**6, chunk_tokens=2046, chunk_pairs=1e12, num_sampled=3)
+    assert sum(profile.step_time(shape)) == pytest.approx(0.0185 + 2048 * 50.5e-6)
+    assert profile.outside(shape) is None
+    # 28 layers, 8 KV heads of 128, K and V in 2 bytes.
+    assert profile.kv_bytes_per_token == 28 * 8 * 128 * 2 * 2
+    profile.save(tmp_path / "law.json")
+    assert Profile.load(tmp_path / "law.json") == profile
