@@ -90,8 +90,8 @@ def simulate(
         already, or a scheduler's numbers alone, for a server as the profile's was. max_in_flight: the client's cap
         (`vllm bench serve --max-concurrency`). seed: of which drafts are accepted.
     outside: what to do with a step that the profile was not fitted for: warn and extrapolate, raise, or clip.
-    check: verify the core's invariants at every step (slow). leap: take many steps at once where nobody joins or
-        leaves; the result is the same, bit for bit. on_progress: called with the simulated seconds and the requests
+    check: verify the core's invariants at every step (slow). leap: take many steps at once where nobody
+        joins; the result is the same, bit for bit. on_progress: called with the simulated seconds and the requests
         done, whenever one is. link: to host memory, for settled numbers; None is that of the flags, or of the profile's
         GPU. meta: what to note of the run's origin (seed, trace, request_rate, ...).
 
