@@ -106,7 +106,7 @@ class TestGoingOn:
 
     def test_after_a_kill_it_goes_on_and_ends_as_if_nothing_had_been(self, tmp_path) -> None:
         """kill -9 of the whole sweep, at some moment; then of one of its workers, in the middle of a task."""
-        args = ["sweep", "azure-conv", "--limit", "300", "--jobs", "2", "--vary", "max_num_seqs=8,16,32,64,128,256"]
+        args = ["sweep", "azure-conv", "--limit", "2000", "--jobs", "2", "--vary", "max_num_seqs=8,16,32,64,128,256"]
         command = [ELPASE, *args, "--out", "out"]
         for name in ("whole", "killed"):
             (tmp_path / name).mkdir()
