@@ -95,7 +95,7 @@ FLAGS: dict[str, tuple[list[str], str]] = {
     ),
     "longer than the model": (["--max-model-len", "50000"], "max_model_len: got 50000, expected at most 40960"),
     "too few blocks": (["--num-gpu-blocks-override", "100"], "max_model_len: got 40960, expected at most 1584"),
-    "unknown profile": (["--profile", "h200"], "profile: got 'h200', expected the path of a profile, or one of h100"),
+    "unknown profile": (["--profile", "h200"], "profile: got 'h200', expected the path of a profile, or one of cpu"),
     "profile that is a trace": (["--profile", "t"], "t:1: not JSON"),
     "unknown metric": (["--percentile-metrics", "ttfb"], "--percentile-metrics: got 'ttfb', expected any of ttft"),
     "percentile of 101": (["--metric-percentiles", "101"], "--metric-percentiles: got '101', expected numbers from 0"),
