@@ -7,6 +7,7 @@ so a few small bursts of requests go through the closed loop, where scheduling a
 from __future__ import annotations
 
 import time
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ from sim.report.log import RunLog
 from workloads import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from calibrate.closed_loop import Forward, RealStep
     from calibrate.grid import GridLimits
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _OUTPUT_TOKENS = (8, 24)
 _LONGEST_PROMPT = 512
+_LEAST_PROMPT = 16
 _BUDGET_TOKENS = 2048
 _GROWTH = 1.5
 """A burst of twice as many requests takes about so much longer than the longest before; it must still fit."""
@@ -35,32 +37,50 @@ _ONLY_AFTER = 2
 """The first steps of a burst find caches and allocators cold."""
 
 
-def served_steps(
-    forward: Forward,
-    limits: GridLimits,
-    block_size: int,
-    budget_s: float,
-    padded: Callable[[RealStep], tuple[int, str]],
-    *,
-    seed: int = 0,
-    on_burst: Callable[[int], None] = lambda _requests: None,
-) -> list[TimedStep]:
-    """Serve bursts of 1, 2, 4 ... requests over and over, until the budget is used up; a sample for each step."""
-    rng = np.random.default_rng(seed)
-    started_s = time.monotonic()
-    samples: list[TimedStep] = []
-    longest_s = 0.0
-    for size in _sizes(limits):
-        burst_s = time.monotonic()
-        if burst_s - started_s + _GROWTH * longest_s > budget_s:
-            break
+class Bursts:
+    """Bursts of 1, 2, 4 ... requests up to the most sequences, over and over, in as many goes as one likes.
+
+    A go takes up where the last one ended, time that it left over included: short goes reach the large bursts as well.
+    """
+
+    def __init__(
+        self,
+        forward: Forward,
+        limits: GridLimits,
+        block_size: int,
+        padded: Callable[[RealStep], tuple[int, str]],
+        *,
+        seed: int = 0,
+    ) -> None:
+        self._forward = forward
+        self._limits = limits
+        self._block_size = block_size
+        self._padded = padded
+        self._rng = np.random.default_rng(seed)
+        self._sizes = cycle(_sizes(limits.max_seqs))
+        self._left_s = 0.0
+        self._longest_s = 0.0
+
+    def go(self, budget_s: float, on_burst: Callable[[int], None] = lambda _requests: None) -> list[TimedStep]:
+        """Serve bursts while the budget lasts; a sample for each step."""
+        self._left_s += budget_s
+        samples: list[TimedStep] = []
+        while self._left_s > _GROWTH * self._longest_s:
+            size = next(self._sizes)
+            started_s = time.monotonic()
+            samples += self._serve(size)
+            took_s = time.monotonic() - started_s
+            self._left_s -= took_s
+            self._longest_s = max(self._longest_s, took_s)
+            on_burst(size)
+        return samples
+
+    def _serve(self, size: int) -> list[TimedStep]:
         steps: list[RealStep] = []
-        config = _config(limits, block_size)
-        ClosedLoop(config, forward, RunLog(), WallClock(), on_step=steps.append).serve(_burst(size, limits, rng))
-        samples += [sample(step, *padded(step)) for step in steps[_ONLY_AFTER:]]
-        longest_s = max(longest_s, time.monotonic() - burst_s)
-        on_burst(size)
-    return samples
+        config = _config(self._limits, self._block_size)
+        burst = _burst(size, self._limits, self._block_size, self._rng)
+        ClosedLoop(config, self._forward, RunLog(), WallClock(), on_step=steps.append).serve(burst)
+        return [sample(step, *self._padded(step)) for step in steps[_ONLY_AFTER:]]
 
 
 def sample(step: RealStep, padded_tokens: int, graph: str) -> TimedStep:
@@ -80,10 +100,8 @@ def sample(step: RealStep, padded_tokens: int, graph: str) -> TimedStep:
     )
 
 
-def _sizes(limits: GridLimits) -> Iterator[int]:
-    sizes = [size for size in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) if size <= limits.max_seqs]
-    while True:
-        yield from sizes
+def _sizes(most: int) -> list[int]:
+    return [2**k for k in range(most.bit_length()) if 2**k < most] + [most]
 
 
 def _config(limits: GridLimits, block_size: int) -> SchedulerConfig:
@@ -98,11 +116,13 @@ def _config(limits: GridLimits, block_size: int) -> SchedulerConfig:
     )
 
 
-def _burst(size: int, limits: GridLimits, rng: np.random.Generator) -> list[Request]:
-    """Requests that come at once, with prompts of very different lengths."""
-    longest = min(_LONGEST_PROMPT, limits.longest - _OUTPUT_TOKENS[1] - 1, limits.kv_tokens // size)
-    prompts = np.exp(rng.uniform(np.log(min(16, longest)), np.log(longest), size)).astype(int)
+def _burst(size: int, limits: GridLimits, block_size: int, rng: np.random.Generator) -> list[Request]:
+    """Requests that come at once, with prompts of very different lengths, together no more than the cache holds."""
     outputs = rng.integers(*_OUTPUT_TOKENS, size)
+    longest = min(_LONGEST_PROMPT, limits.max_context, limits.longest - _OUTPUT_TOKENS[1] - 1)
+    prompts = np.exp(rng.uniform(np.log(min(_LEAST_PROMPT, longest)), np.log(longest), size))
+    room = limits.kv_tokens - outputs.sum() - size * block_size
+    prompts = np.maximum(1, prompts * min(1.0, room / prompts.sum())).astype(int)
     return [Request(f"{i}", 0.0, int(p), int(o)) for i, (p, o) in enumerate(zip(prompts, outputs, strict=True))]
 
 

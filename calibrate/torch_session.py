@@ -6,12 +6,12 @@ the samples they do to the runs between them as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from calibrate.grid import GridLimits, grid
 from calibrate.measure import Effort, measure
-from calibrate.served_steps import padded_by, served_steps
+from calibrate.served_steps import Bursts, padded_by
 from sim.cli.progress import counting
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from calibrate.torch_options import Bench
 
 GRID_STEPS = 2000
-_SERVED_SHARE = 0.25
-"""Of a go's time, for steps of real serving."""
+_SERVED_SHARE = 0.4
+"""Of a go's time, for steps of real serving: one pass gives a sample there, and the grid warms up and repeats."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Session:
     """What is measured, and where it goes."""
 
@@ -34,6 +34,11 @@ class Session:
     per_step_s: float = 1.0
     served: bool = True
     steps: int = GRID_STEPS
+    bursts: Bursts = field(init=False)
+
+    def __post_init__(self) -> None:
+        runner = self.bench.runner
+        self.bursts = Bursts(runner, self.limits, runner.block_size, padded_by(runner), seed=len(self.table.steps))
 
     @classmethod
     def reaching(cls, bench: Bench, table: Table, *, max_tokens: int, max_seqs: int, max_context: int) -> Session:
@@ -52,13 +57,5 @@ class Session:
         if not served_s:
             return
         with counting(f"{title}: serving", "bursts") as advance:
-            table.steps += served_steps(
-                runner,
-                self.limits,
-                runner.block_size,
-                served_s,
-                padded_by(runner),
-                seed=len(table.steps),
-                on_burst=lambda _size: advance(),
-            )
+            table.steps += self.bursts.go(served_s, lambda _size: advance())
         table.save()

@@ -20,7 +20,7 @@ from calibrate.harness.torch_attention import SdpaAttention, Uploader  # noqa: E
 from calibrate.harness.torch_backends import Backend, Sdpa  # noqa: E402
 from calibrate.harness.torch_graphs import DecodeGraphs  # noqa: E402
 from calibrate.harness.torch_runner import OutOfMemory, RunnerOptions, TorchRunner, device_facts  # noqa: E402
-from calibrate.served_steps import padded_by, served_steps  # noqa: E402
+from calibrate.served_steps import Bursts, padded_by  # noqa: E402
 from sim.core.config import SchedulerConfig  # noqa: E402
 from sim.report.log import RunLog  # noqa: E402
 from workloads import Request  # noqa: E402
@@ -132,7 +132,7 @@ def test_the_closed_loop_generates_what_the_model_says(blocks):
 
 def test_served_steps_know_the_host_s_share(runner):
     limits = GridLimits(64, 8, 64, runner.kv_tokens, 512)
-    samples = served_steps(runner, limits, runner.block_size, 1.0, padded_by(runner))
+    samples = Bursts(runner, limits, runner.block_size, padded_by(runner)).go(1.0)
     assert {sample.regime for sample in samples} >= {"served, decode"}
     assert all(sample.host_seconds > 0 for sample in samples)
     assert all(sample.seconds > 0 for sample in samples)
