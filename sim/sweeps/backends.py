@@ -7,7 +7,11 @@ whose process died is given to another, and one that kills each process it gets 
 from __future__ import annotations
 
 import json
+import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 import joblib
 from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -20,6 +24,10 @@ ATTEMPTS = 3
 """How often a task's process may die before the task is given up."""
 
 DIED = json.dumps({"error": f"its process was killed {ATTEMPTS} times (out of memory?)"})
+
+
+_LOOKS_EVERY_S = 1.0
+"""How often a process of the pool looks whether the sweep is still there."""
 
 
 def local(jobs: int) -> Backend:
@@ -72,8 +80,23 @@ def _alone(task: Task) -> str:
 def _pooled(tasks: Sequence[Task], indices: Sequence[int], jobs: int) -> Iterator[tuple[int, str]]:
     # One task per message: they take long enough, and a bar wants to hear of each.
     pool = joblib.Parallel(n_jobs=jobs, backend="loky", batch_size=1, return_as="generator_unordered")
-    yield from pool([joblib.delayed(_numbered)(index, tasks[index]) for index in indices])
+    yield from pool([joblib.delayed(_numbered)(os.getpid(), index, tasks[index]) for index in indices])
 
 
-def _numbered(index: int, task: Task) -> tuple[int, str]:
+def _numbered(sweep_pid: int, index: int, task: Task) -> tuple[int, str]:
+    _end_with(sweep_pid)
     return index, run_in_worker(task)
+
+
+@cache
+def _end_with(sweep_pid: int) -> None:
+    """Have this process of the pool end when the one that started it does: killed, that cannot say so, and the pool
+    would compute on, and then wait for minutes.
+    """
+    threading.Thread(target=_look_for, args=(sweep_pid,), daemon=True).start()
+
+
+def _look_for(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOKS_EVERY_S)
+    os._exit(1)

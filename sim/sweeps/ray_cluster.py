@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sim import __version__
 from sim.errors import InputError, one_line
 from sim.sweeps.backends import ATTEMPTS, DIED
+from sim.sweeps.code import code_digest
 from sim.sweeps.task import run_in_worker
 from sim.workload import FILE, kind_of
 
@@ -47,7 +48,7 @@ def ray_cluster(address: str | None = None) -> Backend:
 def _on_cluster(ray: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, str]]:
     remote = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1)(_served)
     files = {path: ray.put(Path(path).read_bytes()) for path in sorted({_file(task) for task in tasks} - {""})}
-    running = {remote.remote(task, __version__, files.get(_file(task))): task for task in tasks}
+    running = {remote.remote(task, _this_code(), files.get(_file(task))): task for task in tasks}
     try:
         while running:
             [done], _ = ray.wait(list(running), num_returns=1)
@@ -73,10 +74,14 @@ def _result(ray: Any, ref: Any) -> str:
     return text
 
 
-def _served(task: Task, version: str, trace: bytes | None) -> str:
+def _this_code() -> str:
+    return f"elpase {__version__} (sources {code_digest()})"
+
+
+def _served(task: Task, code: str, trace: bytes | None) -> str:
     """Runs on the cluster."""
-    if version != __version__:
-        return json.dumps({"error": f"elpase {version} asked, the cluster's machine has {__version__}"})
+    if code != _this_code():
+        return json.dumps({"error": f"{code} asked, the cluster's machine has {_this_code()}"})
     if trace is None:
         return run_in_worker(task)
     with TemporaryDirectory() as folder:

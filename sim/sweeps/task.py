@@ -26,6 +26,7 @@ from sim.report.explain.knobs import knobs
 from sim.report.explain.run import of_frames
 from sim.report.summary import SummaryOptions, summarize
 from sim.report.window import summarize_window
+from sim.sweeps.code import code_digest
 from sim.workload import FILE, kind_of, open_from, remarks, traffic
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Task:
         said = {f.name: getattr(engine, f.name) for f in fields(engine) if getattr(engine, f.name) is not None}
         depends_on = {
             "elpase": __version__,
+            "code": code_digest(),
             "vllm": VLLM_SEMANTICS,
             "config": asdict(config),
             "flags": said,
@@ -176,7 +178,7 @@ def _noted() -> Iterator[list[str]]:
 
 
 def _content(trace: str) -> str | None:
-    """The hash of a file's content; None for what is drawn: its flags and the version say all of it."""
+    """The hash of a file's content; None for what is drawn: its flags and the code say all of it."""
     if kind_of(trace) != FILE:
         return None
     stat = Path(trace).stat()

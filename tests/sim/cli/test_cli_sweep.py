@@ -105,7 +105,7 @@ class TestGoingOn:
         assert table["completed"].to_list() == [2, 3]
 
     def test_after_a_kill_it_goes_on_and_ends_as_if_nothing_had_been(self, tmp_path) -> None:
-        """kill -9 of the whole sweep, at some moment; then of one of its workers, in the middle of a task."""
+        """kill -9 of the sweep, at some moment, which its workers notice; then of a worker, in the middle of a task."""
         args = ["sweep", "azure-conv", "--limit", "2000", "--jobs", "2", "--vary", "max_num_seqs=8,16,32,64,128,256"]
         command = [ELPASE, *args, "--out", "out"]
         for name in ("whole", "killed"):
@@ -114,8 +114,11 @@ class TestGoingOn:
         tasks = tmp_path / "killed/out/tasks"
         running = start(command, tmp_path / "killed")
         wait_for(lambda: len(list(tasks.glob("*.json"))) >= 3)  # two results and what tells the folder
-        os.killpg(running.pid, signal.SIGKILL)  # workers without a sweep would hold its pipes until they give up
-        running.communicate()
+        wait_for(lambda: workers(running.pid))
+        pool = workers(running.pid)
+        os.kill(running.pid, signal.SIGKILL)
+        running.communicate(timeout=60)  # they hold its pipes, and would do so for minutes
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pool))
         kept = {p.name: p.stat().st_mtime_ns for p in tasks.glob("*.json")}
         running = start(command, tmp_path / "killed")
         wait_for(lambda: workers(running.pid))

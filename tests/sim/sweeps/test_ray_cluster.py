@@ -133,10 +133,15 @@ def test_a_task_that_kills_each_worker_fails_and_the_others_are_done(cluster, st
     assert set(done) == {task.key for task in tasks}
 
 
-def test_another_version_there_is_told(cluster, study, monkeypatch) -> None:
-    monkeypatch.setattr("sim.sweeps.ray_cluster.__version__", "99.0")
+@pytest.mark.parametrize(("part", "value"), [("__version__", "99.0"), ("code_digest", lambda: "99.0")])
+def test_another_version_there_is_told_and_so_are_other_sources(cluster, study, monkeypatch, part, value) -> None:
+    """Their results would be kept as this code's."""
+    monkeypatch.setattr(f"sim.sweeps.ray_cluster.{part}", value)
     [(_, text)] = cluster(tasks_of(study({"max_num_seqs": [1]})))
-    assert json.loads(text)["error"].startswith("elpase 99.0 asked, the cluster's machine has ")
+    asked, _, there = json.loads(text)["error"].partition(" asked, the cluster's machine has ")
+    assert "99.0" in asked
+    assert there.startswith("elpase 0.")
+    assert "99.0" not in there
 
 
 def test_no_cluster_there(monkeypatch) -> None:

@@ -71,6 +71,12 @@ class TestKey:
         monkeypatch.setattr("sim.sweeps.task.__version__", "99.0")
         assert task().key != before
 
+    def test_other_sources_are_another_task(self, task, monkeypatch) -> None:
+        """A checkout changes without a new version, and what it then computes must not be taken for kept."""
+        before = task().key
+        monkeypatch.setattr("sim.sweeps.task.code_digest", lambda: "of other sources")
+        assert task().key != before
+
 
 def test_the_result_is_that_of_simulate(task, constant_profile) -> None:
     one = task(engine=EngineConfig(max_num_seqs=4))
