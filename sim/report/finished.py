@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from sim import __version__
 from sim.errors import InputError
 from sim.latency.fields import Fields
-from sim.report.log import REQUEST_COLUMNS, STEP_COLUMNS
+from sim.report.log import REQUEST_COLUMNS
+from sim.report.step_rows import STEP_COLUMNS
 from sim.report.tables import REQUESTS_FILE, STEPS_FILE, read_frames
 
 if TYPE_CHECKING:

@@ -8,15 +8,14 @@ Not for deciding anything: the log only looks on.
 
 from __future__ import annotations
 
-import struct
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from sim.core.step import Limit
-from sim.latency.graphs import GraphMode, GraphRun
-from sim.report.frames import Frames, Itls
+from sim.report.frames import Frames
+from sim.report.gap_rows import GapRows
+from sim.report.step_rows import BLOCK_BYTES, LIMIT_CODES, MODE_CODES, STEP, STEP_DTYPE, StepColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,51 +23,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sim.core.request import Request as CoreRequest
-    from sim.core.step import StepPlan
+    from sim.core.step import Limit, StepPlan
+    from sim.latency.graphs import GraphRun
     from sim.latency.model import StepPrice
     from workloads import Request
 
 _NAN = float("nan")
 _TIMES = ("arrival_s", "send_s", "queued_s", "scheduled_s", "first_token_s", "finish_s")
 _COUNTS = ("priority", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "swaps", "recomputed_tokens")
-_STEP_FLOATS = ("start_s", "end_s", "host_s", "copy_s", "chunk_pairs")
-_STEP_COUNTS = (
-    "num_tokens",
-    "num_seqs",
-    "prefill_tokens",
-    "decodes",
-    "sampled",
-    "running",
-    "waiting",
-    "free_blocks",
-    "admitted",
-    "preempted",
-    "hit_tokens",
-    "chunk_row",
-    "chunk_tokens",
-    "chunk_context",
-    "swapped",
-    "blocks_out",
-    "blocks_in",
-    "host_queries",
-    "host_blocks",
-    "num_draft_tokens",
-    "num_accepted_tokens",
-    "num_paddings",
-)
-_STEP = struct.Struct(f"={len(_STEP_FLOATS)}d{len(_STEP_COUNTS)}q?BB")
-_STEP_DTYPE = np.dtype(
-    [(name, "f8") for name in _STEP_FLOATS]
-    + [(name, "i8") for name in _STEP_COUNTS]
-    + [("extrapolated", "?"), ("limit", "u1"), ("runtime_mode", "u1")]
-)
-"""One step's row, as packed and as read back."""
 REQUEST_COLUMNS = ("request_id", *_COUNTS, *_TIMES, "status", "error")
-STEP_COLUMNS = _STEP_DTYPE.names or ()
-"""Of the tables of a run of this version."""
+"""Of the table of a run of this version."""
 _NO_CHUNKS = (0.0, 0, 0, 0)
-_LIMITS = {limit: code for code, limit in enumerate(Limit)}
-_MODES = {mode: code for code, mode in enumerate(GraphMode)}
 
 
 class SampledTokens(NamedTuple):
@@ -81,7 +46,7 @@ class SampledTokens(NamedTuple):
     num_accepted_tokens: int = 0
 
 
-QuietStep = tuple[float, float, float, int, int, int, Limit, GraphRun]
+QuietStep: TypeAlias = "tuple[float, float, float, int, int, int, Limit, GraphRun]"
 """A step of decodes only: start, end and host seconds, rows, requests running, free blocks, what limits admission, how
 it ran."""
 
@@ -96,10 +61,11 @@ class RunLog:
         self._errors: dict[int, str] = {}
         self._times = {name: array("d") for name in _TIMES}
         self._counts = {name: array("q") for name in _COUNTS}
-        self._gaps = array("d")
-        self._gaps_start = array("q")
-        self._gaps_stop = array("q")
+        self._gaps = GapRows()
         self._steps = bytearray()
+        """Rows of the latest steps."""
+        self._columns = StepColumns()
+        """All steps before those."""
         self._ends = array("d")
         """End of every step, in seconds."""
         self._rows: dict[CoreRequest, int] = {}
@@ -124,8 +90,6 @@ class RunLog:
             times.append(_NAN)
         for counts in self._counts.values():
             counts.append(0)
-        self._gaps_start.append(0)
-        self._gaps_stop.append(0)
         self._times["arrival_s"][-1] = request.arrival_s
         self._counts["priority"][-1] = request.priority
         self._counts["prompt_tokens"][-1] = request.prompt_tokens
@@ -187,14 +151,23 @@ class RunLog:
         """Several quiet steps have run. like: a plan with the same requests waiting, and swapped out."""
         num_waiting, num_host_blocks = like.num_waiting, like.num_host_blocks
         for start_s, end_s, host_s, num_seqs, num_running, free, limit, graph in steps:
-            self._steps += _STEP.pack(
+            self._steps += STEP.pack(
                 start_s, end_s, host_s, 0.0, 0.0,
                 num_seqs, num_seqs, 0, num_seqs, num_seqs, num_running, num_waiting, free,
                 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, num_host_blocks, 0, 0, graph.num_tokens - num_seqs,
-                False, _LIMITS[limit], _MODES[graph.mode],
+                False, LIMIT_CODES[limit], MODE_CODES[graph.mode],
             )  # fmt: skip
             self._ends.append(end_s)
             self.num_tokens += num_seqs
+        self._hand_on_blocks()
+
+    def _hand_on_blocks(self) -> None:
+        while len(self._steps) >= BLOCK_BYTES:
+            self._hand_on(BLOCK_BYTES)
+
+    def _hand_on(self, num_bytes: int) -> None:
+        self._columns.add(np.frombuffer(self._steps[:num_bytes], dtype=STEP_DTYPE))
+        del self._steps[:num_bytes]
 
     def _append_step(
         self, plan: StepPlan, times_s: tuple[float, float, float], price: StepPrice, sampled: SampledTokens
@@ -205,7 +178,7 @@ class RunLog:
         num_chunks -= len(plan.num_drafts)
         num_drafts = sum(plan.num_drafts.values()) if plan.num_drafts else 0
         pairs, *largest = self._chunks(plan) if plan.chunks else _NO_CHUNKS
-        self._steps += _STEP.pack(
+        self._steps += STEP.pack(
             start_s,
             end_s,
             price.time.host_s,
@@ -232,11 +205,12 @@ class RunLog:
             sampled.num_accepted_tokens,
             price.graph.num_tokens - num_tokens,
             price.extrapolated,
-            _LIMITS[plan.limit],
-            _MODES[price.graph.mode],
+            LIMIT_CODES[plan.limit],
+            MODE_CODES[price.graph.mode],
         )
         self._ends.append(end_s)
         self.num_tokens += sampled.num_tokens
+        self._hand_on_blocks()
 
     def _chunks(self, plan: StepPlan) -> tuple[float, int, int, int]:
         """Query-key pairs of all chunks; of the largest one of a prompt its row, tokens and context."""
@@ -293,11 +267,7 @@ class RunLog:
         times = array("d")
         for first, last in zip(runs[::2], runs[1::2], strict=True):
             times += ends[first : last + 1]
-        self._gaps_start[row] = len(self._gaps)
-        if len(times) > 1:
-            ends_s = np.frombuffer(times)
-            self._gaps.frombytes((ends_s[1:] - ends_s[:-1]).tobytes())
-        self._gaps_stop[row] = len(self._gaps)
+        self._gaps.add(row, times)
 
     # -- result ----------------------------------------------------------------------------------------------------
 
@@ -316,20 +286,8 @@ class RunLog:
                 "error": pd.array([self._errors.get(row, "") for row in range(len(self._ids))], dtype="str"),
             }
         )
-        rows = np.frombuffer(bytes(self._steps), dtype=_STEP_DTYPE)
-        steps = pd.DataFrame({name: rows[name].copy() for name in _STEP_DTYPE.names or ()})
-        for name, kinds in (("limit", Limit), ("runtime_mode", GraphMode)):
-            values = [kind.value for kind in kinds]
-            steps[name] = pd.Categorical(np.array(values)[rows[name]], categories=values)
-        return Frames(requests, self._itls(), steps, dict(meta))
-
-    def _itls(self) -> Itls:
-        """Gaps were appended as requests finished; hand them out in order of rows."""
-        starts, stops, gaps = _column(self._gaps_start), _column(self._gaps_stop), _column(self._gaps)
-        lengths = stops - starts
-        offsets = np.concatenate(([0], np.cumsum(lengths)))
-        index = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
-        return Itls(gaps[index], offsets)
+        self._hand_on(len(self._steps))
+        return Frames(requests, self._gaps.itls(len(self._ids)), self._columns.frame(), dict(meta))
 
 
 def _column(values: array[Any]) -> NDArray[Any]:

@@ -1,0 +1,86 @@
+"""What is written down of a step: one row of bytes, and the columns that rows become.
+
+Not for when a row is written (`log`). The one idea: a step appends bytes of one struct, and blocks of them are numpy's
+records, so that a step costs no object, and a block is kept as columns or only added up.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sim.core.step import Limit
+from sim.latency.graphs import GraphMode
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+_FLOATS = ("start_s", "end_s", "host_s", "copy_s", "chunk_pairs")
+_COUNTS = (
+    "num_tokens",
+    "num_seqs",
+    "prefill_tokens",
+    "decodes",
+    "sampled",
+    "running",
+    "waiting",
+    "free_blocks",
+    "admitted",
+    "preempted",
+    "hit_tokens",
+    "chunk_row",
+    "chunk_tokens",
+    "chunk_context",
+    "swapped",
+    "blocks_out",
+    "blocks_in",
+    "host_queries",
+    "host_blocks",
+    "num_draft_tokens",
+    "num_accepted_tokens",
+    "num_paddings",
+)
+STEP = struct.Struct(f"={len(_FLOATS)}d{len(_COUNTS)}q?BB")
+STEP_DTYPE = np.dtype(
+    [(name, "f8") for name in _FLOATS]
+    + [(name, "i8") for name in _COUNTS]
+    + [("extrapolated", "?"), ("limit", "u1"), ("runtime_mode", "u1")]
+)
+"""One step's row, as packed and as read back."""
+STEP_COLUMNS = STEP_DTYPE.names or ()
+LIMIT_CODES = {limit: code for code, limit in enumerate(Limit)}
+MODE_CODES = {mode: code for code, mode in enumerate(GraphMode)}
+LIMITS = [limit.value for limit in Limit]
+MODES = [mode.value for mode in GraphMode]
+"""What the codes in a row stand for."""
+BLOCK_STEPS = 8192
+"""Rows that are taken from the bytes at once."""
+BLOCK_BYTES = BLOCK_STEPS * STEP.size
+_TYPECODES = {"f": "d", "i": "q", "b": "B", "u": "B"}
+
+
+class StepColumns:
+    """Every step, as columns."""
+
+    def __init__(self) -> None:
+        self._columns = {name: array(_TYPECODES[STEP_DTYPE[name].kind]) for name in STEP_COLUMNS}
+
+    def add(self, rows: NDArray[np.void]) -> None:
+        """The next steps, of STEP_DTYPE."""
+        for name, column in self._columns.items():
+            column.frombytes(rows[name].tobytes())
+
+    def frame(self) -> pd.DataFrame:
+        """The table `Frames.steps`. It shares the columns' memory: no `add` after it."""
+        import pandas as pd
+
+        columns = {name: np.frombuffer(column, dtype=STEP_DTYPE[name]) for name, column in self._columns.items()}
+        kinds = {
+            name: pd.Categorical.from_codes(columns[name], categories=pd.Index(values))
+            for name, values in (("limit", LIMITS), ("runtime_mode", MODES))
+        }
+        return pd.DataFrame({**columns, **kinds}, copy=False)
