@@ -10,8 +10,10 @@ ahead; so a step costs the same whether 2 or 200 decode, and many steps cost har
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
 from itertools import accumulate
+from operator import sub
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ class Cohort:
         """Members by the round, modulo block size, that finds their blocks full."""
         self._ends: dict[int, list[Request]] = {}
         """Rounds -> members that have then had their last one."""
+        self._calendar: list[int] = []
+        """The same rounds, ascending."""
         self._hashes: dict[int, list[Request]] = {}
         """Hashed rounds -> members that have then filled a block which somebody may look for."""
 
@@ -121,7 +125,7 @@ class Cohort:
     def first_finish(self) -> int:
         """After how many rounds somebody finishes; there must be members."""
         # Async, a round ends with the output of the step before its own.
-        return 1 if self.ending else min(self._ends) - self._rounds + len(self.in_flight)
+        return 1 if self.ending else self._calendar[0] - self._rounds + len(self.in_flight)
 
     def outlook(self, most: int) -> tuple[list[Stretch], list[int]]:
         """The rounds ahead, at most so many, for which blocks suffice; and after how many of them somebody finishes."""
@@ -129,10 +133,14 @@ class Cohort:
             most //= 2
         finishes = [1] if self.ending else []
         stretches: list[Stretch] = []
-        members, context, start = len(self.members), sum(self.contexts()), 0
-        for end in sorted(at - self._rounds for at in self._ends if at - self._rounds <= most):
+        members, start, now = len(self.members), 0, self._rounds
+        context = sum(self._bases) + members * now
+        for at in self._calendar:
+            end = at - now
+            if end > most:
+                break
             stretches.append(Stretch(members, context, end - start))
-            leaving = self._ends[self._rounds + end]
+            leaving = self._ends[at]
             context += members * (end - start) - sum([request.final_num_tokens - 1 for request in leaving])
             members, start = members - len(leaving), end
             finishes.append(end + len(self.in_flight))
@@ -146,12 +154,13 @@ class Cohort:
         Nobody may end before the last of them.
         """
         needed = self._blocks_needed(rounds)
-        free = self._manager.num_free_blocks
-        self._manager.block_pool.take(sum(needed))
+        free = list(accumulate(needed, sub, initial=self._manager.num_free_blocks))
+        self._manager.block_pool.take(free[0] - free[-1])
         if self.in_flight:
             self.in_flight[-1] = len(self.members)
         self._pass(rounds, len(self.in_flight))
-        return [free - taken for taken in accumulate(needed)]
+        del free[0]
+        return free
 
     def contexts(self) -> list[int]:
         """Computed tokens of each member."""
@@ -170,7 +179,7 @@ class Cohort:
             self.ending.remove(request)
         else:
             self._leave(request)
-            _remove(self._ends, self._rounds + request.final_num_tokens - 1 - request.num_computed_tokens, request)
+            self._cancel(request)
         request.joined = None
 
     def preempt(self, request: Request) -> None:
@@ -183,7 +192,7 @@ class Cohort:
         self.settle()
         for request in (*self.members, *self.ending):
             request.joined = None
-        for entries in (self.members, self.ending, self._bases, self._ends, self._hashes):
+        for entries in (self.members, self.ending, self._bases, self._ends, self._calendar, self._hashes):
             entries.clear()
         self._fills = [0] * self._size
         self.in_flight = deque([0] * len(self.in_flight))
@@ -198,20 +207,37 @@ class Cohort:
         self.members.append(request)
         self._bases.append(computed - rounds)
         self._fills[(rounds - computed) % self._size] += 1
-        self._ends.setdefault(rounds + left, []).append(request)
+        self._end_at(rounds + left, request)
         if self._is_hashing and not request.nameless:
             full = (request.num_cached_blocks + 1) * self._size
             due = rounds + full - computed
             assert due > self._hashed_rounds
             self._hashes.setdefault(due, []).append(request)
 
+    def _end_at(self, rounds: int, request: Request) -> None:
+        members = self._ends.get(rounds)
+        if members is None:
+            self._ends[rounds] = [request]
+            insort(self._calendar, rounds)
+        else:
+            members.append(request)
+
+    def _cancel(self, request: Request) -> None:
+        """Take a member out of the calendar."""
+        end = self._rounds + request.final_num_tokens - 1 - request.num_computed_tokens
+        _remove(self._ends, end, request)
+        if end not in self._ends:
+            del self._calendar[bisect_left(self._calendar, end)]
+
     def _pass(self, rounds: int, unknown: int) -> None:
         """Rounds have been scheduled, the tokens of the last still unknown: hash, and part with who had its last."""
         self._rounds += rounds
         self._hash(self._rounds - unknown)
-        for request in self._ends.pop(self._rounds, ()):
-            self._leave(request)
-            self.ending.append(request)
+        if self._calendar and self._calendar[0] == self._rounds:
+            del self._calendar[0]
+            for request in self._ends.pop(self._rounds):
+                self._leave(request)
+                self.ending.append(request)
 
     def _leave(self, request: Request) -> None:
         self._settle(request)

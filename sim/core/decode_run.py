@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from sim.core.step import Limit, StepPlan
+from sim.core.step import Limit, StepOutcome, StepPlan
 
 if TYPE_CHECKING:
     from sim.core.cohort import Round, Stretch
@@ -39,12 +39,12 @@ def outlook(scheduler: Scheduler, most: int) -> tuple[list[Stretch], list[int]]:
 
 
 class Advance(NamedTuple):
-    """Rounds that are over."""
+    """Rounds that are over: the last one, and those before it."""
 
-    num_seqs: list[int]
+    num_seqs: int
+    """Rows of each step before the last."""
     num_free_blocks: list[int]
-    """Rows of each step, and the free blocks after it was made."""
-    limits: list[Limit]
+    """After each of those was made."""
     last: Round
     finished: list[Request]
     """By the output that came back in the last round."""
@@ -53,46 +53,35 @@ class Advance(NamedTuple):
 def advance(scheduler: Scheduler, rounds: int) -> Advance:
     """Rounds at once, each a step scheduled and an output that comes back; nobody may finish before the last."""
     cohort = scheduler.cohort
-    num_seqs = [len(cohort.members)] * (rounds - 1)
-    free = cohort.advance(rounds - 1)
+    num_seqs = len(cohort.members)
+    free = cohort.advance(rounds - 1) if rounds > 1 else []
     last = cohort.go_round()
-    num_seqs.append(len(last.requests))
-    free.append(last.num_free_blocks)
-    limits = [_limit(scheduler, num_seqs[0])] * (rounds - 1) + [_limit(scheduler, num_seqs[-1])]
-    return Advance(num_seqs, free, limits, last, scheduler.commit_cohort()[1])
+    return Advance(num_seqs, free, last, scheduler.commit_cohort()[1])
 
 
-def schedule_round(scheduler: Scheduler) -> StepPlan:
-    """What `schedule()` would decide, where that is the next quiet round."""
-    if scheduler.config.kv_preemption == "offload":
-        return scheduler.schedule()  # which also notes who is in a step in flight
-    num_running = len(scheduler.running)
-    return decode_plan(scheduler, scheduler.cohort.go_round(), num_running)
-
-
-def decode_plan(scheduler: Scheduler, made: Round, num_running: int) -> StepPlan:
-    """A round as `schedule()` would have returned it, with so many running."""
-    num_waiting, num_seqs = scheduler.num_held, len(made.requests)
-    return StepPlan(
-        requests=made.requests,
-        num_scheduled_tokens=[1] * num_seqs,
+def commit_round(scheduler: Scheduler, made: Round) -> list[Request]:
+    """Commit a round that `advance` has scheduled."""
+    requests = made.requests
+    plan = StepPlan(
+        requests=requests,
+        num_scheduled_tokens=[1] * len(requests),
         num_computed_tokens=made.num_computed_tokens,
         chunks=[],
         partial=[],
         num_drafts={},
         admitted=[],
         preempted=[],
-        total_num_scheduled_tokens=num_seqs,
-        num_running=num_running,
-        num_waiting=num_waiting,
+        total_num_scheduled_tokens=len(requests),
+        num_running=len(requests),
+        num_waiting=0,
         num_free_blocks=made.num_free_blocks,
-        limit=_limit(scheduler, num_seqs),
-        num_host_blocks=scheduler.num_host_blocks,
+        limit=Limit.NOTHING,
     )
+    return scheduler.commit(plan, StepOutcome([1] * len(requests)))
 
 
-def _limit(scheduler: Scheduler, num_seqs: int) -> Limit:
+def limit_of(scheduler: Scheduler, num_seqs: int, num_waiting: int) -> Limit:
     """What keeps those out who wait, in a round with so many rows."""
-    if not scheduler.num_held:
+    if not num_waiting:
         return Limit.NOTHING
     return Limit.TOKENS if num_seqs >= scheduler.config.token_budget else Limit.SEQS

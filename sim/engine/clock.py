@@ -1,6 +1,7 @@
 """SimPy's environment with alarms at a time, not after a delay.
 
 The one idea: a time that is reached in one wait must be the same as in many, and now + (time - now) is not always time.
+Whoever waits for an alarm goes before all else of that moment, so it makes no difference when the alarm was set.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from heapq import heappush
 
 import simpy
-from simpy.events import NORMAL
+from simpy.events import URGENT
 
 
 class Clock(simpy.Environment):
@@ -19,5 +20,11 @@ class Clock(simpy.Environment):
         event = simpy.Event(self)
         event._ok = True
         event._value = None
-        heappush(self._queue, (max(time_s, self.now), NORMAL, next(self._eid), event))
+        heappush(self._queue, (max(time_s, self.now), URGENT, next(self._eid), event))
         return event
+
+    def sooner(self, event: simpy.Event, time_s: float) -> simpy.Event:
+        """An event of `at` for an earlier time, with everybody who waits for `event`, which nobody does from now on."""
+        instead = self.at(time_s)
+        instead.callbacks, event.callbacks = event.callbacks, []
+        return instead

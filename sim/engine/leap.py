@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from sim.core.step import StepPlan
-    from sim.report.log import QuietStep
 
 
 @dataclass(slots=True)
@@ -18,7 +16,8 @@ class Leap:
     """Rounds of scheduling a step and landing one. Async lands the step before the one that it schedules."""
 
     began_s: float
-    host_s: list[float]
+    num_waiting: int
+    """Requests that wait all the while: somebody who comes shortens it, and waits no sooner than it is over."""
     start_s: list[float]
     end_s: list[float]
     """When the device works on the steps that the rounds schedule."""
@@ -28,50 +27,71 @@ class Leap:
     """After how many rounds there is something to do: somebody finishes, or the leap is over."""
     landed: int = 0
     """Rounds that are over, and that everybody knows of."""
-    scheduled: list[QuietStep] = field(default_factory=list)
-    """Their steps that have not run yet (async: one)."""
-    last: StepPlan | None = None
-    """The plan of the last of them."""
-
-    def rounds_until(self, now_s: float) -> int:
-        """Rounds that are over."""
-        return bisect_right(self.landed_s, now_s)
 
     def scheduled_s(self, round_: int) -> float:
         """When a round's step is scheduled."""
         return self.landed_s[round_ - 1] if round_ else self.began_s
 
+    def shorten(self, now_s: float) -> None:
+        """End with the round that is going on, whose step is scheduled already."""
+        rounds = bisect_right(self.landed_s, now_s) + 1
+        if rounds < self.stops[-1]:
+            self.stops = [*(stop for stop in self.stops if stop < rounds), rounds]
+
 
 def plan_leap(
     now_s: float,
-    device_free_s: float,
-    costs_s: Iterable[tuple[float, float]],
+    num_waiting: int,
+    costs_s: list[tuple[float, list[float]]],
     in_flight_end_s: float | None,
     finishes: list[int],
 ) -> Leap:
-    """The times of rounds that schedule steps of so many host and device seconds each.
+    """The times of rounds that schedule steps of so many host seconds, and device seconds each.
 
     in_flight_end_s: the end of the step in flight (async), which the first round lands; None where each round lands
     its own step (sync). finishes: after how many rounds somebody finishes.
     """
-    began_s, landing_s = now_s, in_flight_end_s
-    hosts_s: list[float] = []
-    starts_s: list[float] = []
-    ends_s: list[float] = []
-    landed_s: list[float] = []
-    for host_s, seconds in costs_s:
-        host_free_s = now_s + host_s
-        start_s = host_free_s if host_free_s > device_free_s else device_free_s
-        device_free_s = start_s + seconds
-        if landing_s is None:
-            now_s = device_free_s
-        else:
-            now_s = landing_s if landing_s > host_free_s else host_free_s
-            landing_s = device_free_s
-        hosts_s.append(host_s)
-        starts_s.append(start_s)
-        ends_s.append(device_free_s)
-        landed_s.append(now_s)
+    start_s: list[float] = []
+    end_s: list[float] = []
+    if in_flight_end_s is None:
+        _one_by_one(now_s, costs_s, start_s, end_s)
+        landed_s = end_s
+    else:
+        _overlapping(now_s, in_flight_end_s, costs_s, start_s, end_s)
+        landed_s = start_s  # a step starts when the one before is over, and it has been prepared
     rounds = len(landed_s)
     stops = [stop for stop in finishes if stop < rounds]
-    return Leap(began_s, hosts_s, starts_s, ends_s, landed_s, [*stops, rounds])
+    return Leap(now_s, num_waiting, start_s, end_s, landed_s, [*stops, rounds])
+
+
+def _one_by_one(
+    now_s: float, costs_s: Iterable[tuple[float, list[float]]], start_s: list[float], end_s: list[float]
+) -> None:
+    """Host, device, host, device."""
+    for host_s, devices_s in costs_s:
+        turns_s = list(accumulate(chain.from_iterable(zip(repeat(host_s), devices_s, strict=False)), initial=now_s))
+        start_s += turns_s[1::2]
+        end_s += turns_s[2::2]
+        now_s = turns_s[-1]
+
+
+def _overlapping(
+    now_s: float,
+    device_free_s: float,
+    costs_s: Iterable[tuple[float, list[float]]],
+    start_s: list[float],
+    end_s: list[float],
+) -> None:
+    """The host prepares a step while the device is busy with the one before."""
+    for host_s, devices_s in costs_s:
+        if host_s <= min(devices_s):  # only the first step can have to wait for the host
+            turns_s = list(accumulate(devices_s, initial=max(now_s + host_s, device_free_s)))
+            start_s += turns_s[:-1]
+            end_s += turns_s[1:]
+            now_s, device_free_s = turns_s[-2:]
+            continue
+        for device_s in devices_s:
+            now_s = max(now_s + host_s, device_free_s)
+            device_free_s = now_s + device_s
+            start_s.append(now_s)
+            end_s.append(device_free_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sim.drafters import NO_DRAFTER
 from sim.errors import InputError
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 OutsidePolicy = Literal["warn", "raise", "clip"]
 
 
+class Decodes(NamedTuple):
+    """Of steps with nothing but so many decodes."""
+
+    cost: DecodeCost
+    graph: GraphRun
+
+
 class Pricing:
     """Prices plans by a profile, under a policy for shapes outside its domain.
 
@@ -35,8 +42,7 @@ class Pricing:
         self._outside = outside
         self._graphs = profile.law.graphs if graphs is None else graphs
         self._drafter = drafter
-        self._decode_costs: dict[int, DecodeCost] = {}
-        self._decode_runs: dict[int, GraphRun] = {}
+        self._decodes: dict[int, Decodes] = {}
         """By the number of sequences."""
         self.first_outside: str | None = None
         """Where the first extrapolated step left the domain."""
@@ -59,28 +65,25 @@ class Pricing:
             time = StepTime(time.host_s, time.device_s + drafting_s(self.profile.law, self._drafter, shape))
         return StepPrice(time, graph, why is not None)
 
-    def price_decodes(self, stretches: list[Stretch]) -> list[tuple[float, float]]:
-        """Host and device seconds of rounds of decodes; up to the first stretch that leaves the domain.
+    def price_decodes(self, stretches: list[Stretch]) -> list[tuple[float, list[float]]]:
+        """Host seconds, and device seconds of each round, of stretches; up to the first that leaves the domain.
 
         The same numbers, bit for bit, as `price` gives for each: the context grows by one token per sequence and round.
         """
-        costs_s: list[tuple[float, float]] = []
+        costs_s: list[tuple[float, list[float]]] = []
         for num_seqs, context, rounds in stretches:
-            cost = self._decode_costs.get(num_seqs) or self._decode_cost(num_seqs)
+            cost = self.decodes(num_seqs).cost
             end = context + num_seqs * rounds
             if context < cost.least_context or end - num_seqs > cost.most_context:
                 break
             still_s, context_s = cost.still_s, cost.context_s
-            costs_s += [(cost.host_s, still_s + context_s * at) for at in range(context, end, num_seqs)]
+            costs_s.append((cost.host_s, [still_s + context_s * at for at in range(context, end, num_seqs)]))
         return costs_s
 
-    def decodes_run(self, num_seqs: int) -> GraphRun:
-        """How such a step runs."""
-        run = self._decode_runs.get(num_seqs)
-        if run is None:
-            run = self._decode_runs[num_seqs] = self._graphs.run(num_seqs, num_seqs, 0)
-        return run
-
-    def _decode_cost(self, num_seqs: int) -> DecodeCost:
-        cost = self._decode_costs[num_seqs] = self.profile.decode_cost(num_seqs)
-        return cost
+    def decodes(self, num_seqs: int) -> Decodes:
+        """What steps of so many decodes cost, and how they run."""
+        known = self._decodes.get(num_seqs)
+        if known is None:
+            cost, graph = self.profile.decode_cost(num_seqs), self._graphs.run(num_seqs, num_seqs, 0)
+            known = self._decodes[num_seqs] = Decodes(cost, graph)
+        return known

@@ -10,26 +10,25 @@ The one idea: the core decides, the profile prices, SimPy waits, the log looks o
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
-from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
-import simpy
-
 from sim.core.block_hash import BlockHasher, OwnTextHasher
-from sim.core.decode_run import advance, decode_plan, outlook, schedule_round
+from sim.core.decode_run import advance, commit_round, limit_of, outlook
 from sim.core.make import make_scheduler
 from sim.core.request import Request as CoreRequest
 from sim.core.servable import RequestRejected
 from sim.engine.leap import plan_leap
 from sim.engine.transfers import Transfers
 from sim.errors import InputError
-from sim.latency.model import StepPrice, StepTime
+from sim.report.log import QuietSteps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
+    import simpy
+
     from sim.core.block_hash import BlockHashes
+    from sim.core.cohort import Round
     from sim.core.config import SchedulerConfig
     from sim.core.step import StepPlan
     from sim.engine.clock import Clock
@@ -37,13 +36,12 @@ if TYPE_CHECKING:
     from sim.engine.link import Link
     from sim.engine.pricing import Pricing
     from sim.engine.sampler import Sampler
+    from sim.latency.model import StepPrice
     from sim.report.log import RunLog, SampledTokens
     from workloads import Request
 
-_SHORT_LEAP, _LONG_LEAP = 8, 1024
-"""Rounds that the first leap tries, and the most: each one that is not broken off doubles the next."""
-_WORTH_IT = 2
-"""Fewer rounds than this are not worth a leap."""
+_SHORT_LEAP, _LONG_LEAP = 32, 1024
+"""Rounds that the first leap tries, and the most: each one that nobody shortens doubles the next."""
 _LIVELOCK_CHECK_STEPS = 1_000
 _LIVELOCK_FACTOR = 10
 """Known tokens of all live requests, computed this many times over without one new token: nobody gets anywhere."""
@@ -60,6 +58,23 @@ class _Flight(NamedTuple):
     """Of its time, what copies take before the device can compute."""
     transferred: Sequence[int] = ()
     """Transfers that were over when it was handed to the device."""
+
+    def is_for(self, running: list[CoreRequest]) -> bool:
+        """Everybody who runs gets a token from it."""
+        return not self.plan.partial and self.plan.requests == running
+
+
+class _QuietFlight(NamedTuple):
+    """The same of a round of a leap."""
+
+    round: Round
+    start_s: float
+    end_s: float
+    steps: QuietSteps
+
+    def is_for(self, running: list[CoreRequest]) -> bool:
+        """Everybody who runs gets a token from it."""
+        return self.round.requests == running
 
 
 class NoProgress(InputError):
@@ -95,13 +110,15 @@ class Replica:
         self._live: dict[CoreRequest, Request] = {}
         self._work: simpy.Event | None = None
         self._depth = 2 if config.async_scheduling else 1
-        self._in_flight: deque[_Flight] = deque()
+        self._in_flight: deque[_Flight | _QuietFlight] = deque()
         self._host_free_s = self._device_free_s = 0.0
         self._arrivals = 0
         self._barren_steps = self._barren_tokens = 0
         self._leap: Leap | None = None
         self._longest_leap = _SHORT_LEAP if leap else 0
-        self._process = env.process(self._run())
+        self._leap_stops: simpy.Event | None = None
+        """When its next stop is due."""
+        env.process(self._run())
 
     def submit(self, row: int, request: Request) -> None:
         """A request reaches the engine's queue."""
@@ -115,8 +132,6 @@ class Replica:
             priority=request.priority,
         )
         self._arrivals += 1
-        if self._leap is not None:
-            self._break_off(self._leap)
         self._log.queued(row, core, self._env.now)
         try:
             self.scheduler.add_request(core)
@@ -125,6 +140,8 @@ class Replica:
             self._answer(request)
             return
         self._live[core] = request
+        if self._leap is not None:
+            self._shorten(self._leap)
         if self._work is not None:
             self._work.succeed()
             self._work = None
@@ -141,8 +158,7 @@ class Replica:
         while True:
             self._leap = self._plan_leap()
             if self._leap is not None:
-                with suppress(simpy.Interrupt):
-                    yield from self._take_leap(self._leap)
+                yield from self._take_leap(self._leap)
             elif len(self._in_flight) < self._depth and self._has_work() and self._launch(env.now):
                 if len(self._in_flight) < self._depth:
                     yield env.at(self._host_free_s)
@@ -202,82 +218,68 @@ class Replica:
         flying = self._in_flight[0] if self._in_flight else None
         if len(self._in_flight) != self._depth - 1 or not running or not self._longest_leap:
             return None
-        if flying is None:
-            if not self._log.is_quiet(len(running)):
-                return None
-        elif flying.plan.partial or flying.plan.requests != running:
+        if not (self._log.is_quiet(len(running)) if flying is None else flying.is_for(running)):
             return None
         stretches, finishes = outlook(self.scheduler, self._longest_leap)
-        if sum([stretch.rounds for stretch in stretches]) < _WORTH_IT:
-            return None
         costs_s = self._pricing.price_decodes(stretches)
         if not costs_s:
             return None
         in_flight_end_s = None if flying is None else flying.end_s
-        return plan_leap(self._env.now, self._device_free_s, costs_s, in_flight_end_s, finishes)
+        return plan_leap(self._env.now, self.scheduler.num_held, costs_s, in_flight_end_s, finishes)
 
     def _take_leap(self, leap: Leap) -> Generator[simpy.Event]:
-        for stop in leap.stops:
-            yield self._env.at(leap.landed_s[stop - 1])
-            self._land_leap(leap, stop)
-        self._longest_leap = min(2 * self._longest_leap, _LONG_LEAP)
-        self._end_leap(leap)
+        while leap.stops:
+            self._leap_stops = self._env.at(leap.landed_s[leap.stops[0] - 1])
+            yield self._leap_stops
+            self._land_leap(leap, leap.stops.pop(0))
+        is_whole = leap.landed == len(leap.landed_s)
+        self._longest_leap = min(2 * self._longest_leap, _LONG_LEAP) if is_whole else max(_SHORT_LEAP, leap.landed)
 
-    def _break_off(self, leap: Leap) -> None:
-        """Somebody comes: what is over by now has happened, and the round that goes on has scheduled its step."""
-        self._leap = None
-        rounds = leap.rounds_until(self._env.now)
-        self._longest_leap = max(_SHORT_LEAP, rounds)
-        self._land_leap(leap, rounds)
-        self._end_leap(leap)
-        if rounds < len(leap.landed_s):
-            self._fly(leap, rounds, schedule_round(self.scheduler))
-        self._process.interrupt()
+    def _shorten(self, leap: Leap) -> None:
+        """Somebody comes."""
+        stop = leap.stops[0]
+        leap.shorten(self._env.now)
+        if leap.stops[0] < stop:
+            assert self._leap_stops is not None
+            self._leap_stops = self._env.sooner(self._leap_stops, leap.landed_s[leap.stops[0] - 1])
 
     def _land_leap(self, leap: Leap, rounds: int) -> None:
         """Bring everything to where so many of a leap's rounds, one by one, would have brought it."""
-        since, leap.landed = leap.landed, rounds
-        if rounds == since:
-            return
-        scheduler, over = self.scheduler, slice(since, rounds)
-        num_running = len(scheduler.running)
-        done = advance(scheduler, rounds - since)
+        since, last, leap.landed = leap.landed, rounds - 1, rounds
+        num_running = len(self.scheduler.running)
         if self._in_flight:
-            first = self._in_flight.popleft()
-            self._write_down(first, self._sampler.sample(first.plan).tokens)
-        times = leap.start_s[over], leap.end_s[over], leap.host_s[over]
-        counts = done.num_seqs, repeat(num_running), done.num_free_blocks
-        graphs = map(self._pricing.decodes_run, done.num_seqs)
-        leap.scheduled += zip(*times, *counts, done.limits, graphs, strict=False)
-        landed = len(leap.scheduled) - (self._depth - 1)
-        leap.last = decode_plan(scheduler, done.last, num_running)
-        self._log.quiet_steps(leap.scheduled[:landed], leap.last)
-        del leap.scheduled[:landed]
+            self._write_down(self._in_flight.popleft())
+        done = advance(self.scheduler, rounds - since)
+        if last > since:
+            steps = self._quiet(done.num_seqs, num_running, leap)
+            self._log.quiet_steps(steps, leap.start_s[since:last], leap.end_s[since:last], done.num_free_blocks)
+        steps = self._quiet(len(done.last.requests), num_running, leap)
+        flight = _QuietFlight(done.last, leap.start_s[last], leap.end_s[last], steps)
+        self._host_free_s, self._device_free_s = leap.scheduled_s(last) + steps.host_s, flight.end_s
+        if self._depth > 1:
+            self._in_flight.append(flight)
+        else:
+            self._write_down(flight)
         self._answer_all(done.finished)
         self._barren_steps = self._barren_tokens = 0
 
-    def _end_leap(self, leap: Leap) -> None:
-        """What comes next finds the device, and what is in flight, as the last round left it."""
-        if leap.last is not None:
-            self._fly(leap, leap.landed - 1, leap.last)
-            if not leap.scheduled:
-                self._in_flight.pop()
+    def _quiet(self, num_seqs: int, num_running: int, leap: Leap) -> QuietSteps:
+        """What rounds with so many rows have in common."""
+        cost, graph = self._pricing.decodes(num_seqs)
+        limit = limit_of(self.scheduler, num_seqs, leap.num_waiting)
+        return QuietSteps(
+            cost.host_s, num_seqs, num_running, leap.num_waiting, limit, graph, self.scheduler.num_host_blocks
+        )
 
-    def _fly(self, leap: Leap, round_: int, plan: StepPlan) -> None:
-        """A leap's round has scheduled its step."""
-        start_s, end_s, host_s = leap.start_s[round_], leap.end_s[round_], leap.host_s[round_]
-        self._host_free_s = leap.scheduled_s(round_) + host_s
-        self._device_free_s = end_s
-        graph = self._pricing.decodes_run(len(plan.requests))
-        price = StepPrice(StepTime(host_s, end_s - start_s), graph, extrapolated=False)
-        self._in_flight.append(_Flight(plan, start_s, end_s, price))
-
-    def _land(self, flight: _Flight) -> None:
+    def _land(self, flight: _Flight | _QuietFlight) -> None:
         """A step has run: write it down, commit it, answer whoever is done."""
-        plan = flight.plan
-        sampled = self._sampler.sample(plan)
+        if isinstance(flight, _QuietFlight):
+            self._write_down(flight)
+            self._answer_all(commit_round(self.scheduler, flight.round))
+            return
+        sampled = self._sampler.sample(flight.plan)
         self._write_down(flight, sampled.tokens)
-        self._answer_all(self.scheduler.commit(plan, sampled.outcome))
+        self._answer_all(self.scheduler.commit(flight.plan, sampled.outcome))
         self._tell(flight.transferred)
 
     def _answer_all(self, finished: list[CoreRequest]) -> None:
@@ -286,8 +288,13 @@ class Replica:
             self._sampler.forget(request)
             self._answer(self._live.pop(request))
 
-    def _write_down(self, flight: _Flight, sampled: SampledTokens) -> None:
-        self._log.step(flight.plan, (flight.start_s, flight.end_s, flight.copy_s), flight.price, sampled)
+    def _write_down(self, flight: _Flight | _QuietFlight, sampled: SampledTokens | None = None) -> None:
+        """sampled: None where nobody drafts."""
+        if isinstance(flight, _QuietFlight):
+            self._log.quiet_steps(flight.steps, [flight.start_s], [flight.end_s], [flight.round.num_free_blocks])
+            return
+        times_s = (flight.start_s, flight.end_s, flight.copy_s)
+        self._log.step(flight.plan, times_s, flight.price, sampled or self._sampler.sample(flight.plan).tokens)
 
     def _answer(self, request: Request) -> None:
         """The client reads the answer's end a little later."""

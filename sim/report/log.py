@@ -9,7 +9,7 @@ Not for deciding anything: the log only looks on.
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from sim.report.gap_rows import GapRows
 from sim.report.step_rows import BLOCK_BYTES, LIMIT_CODES, MODE_CODES, STEP, STEP_DTYPE, StepColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,9 +46,16 @@ class SampledTokens(NamedTuple):
     num_accepted_tokens: int = 0
 
 
-QuietStep: TypeAlias = "tuple[float, float, float, int, int, int, Limit, GraphRun]"
-"""A step of decodes only: start, end and host seconds, rows, requests running, free blocks, what limits admission, how
-it ran."""
+class QuietSteps(NamedTuple):
+    """What steps in a row that only decode have in common."""
+
+    host_s: float
+    num_seqs: int
+    num_running: int
+    num_waiting: int
+    limit: Limit
+    graph: GraphRun
+    num_host_blocks: int
 
 
 class RunLog:
@@ -147,18 +154,20 @@ class RunLog:
         """Everybody who runs got a token in the last step: while that goes on there are only steps to write down."""
         return not self._idle and len(self._open) == num_running
 
-    def quiet_steps(self, steps: Iterable[QuietStep], like: StepPlan) -> None:
-        """Several quiet steps have run. like: a plan with the same requests waiting, and swapped out."""
-        num_waiting, num_host_blocks = like.num_waiting, like.num_host_blocks
-        for start_s, end_s, host_s, num_seqs, num_running, free, limit, graph in steps:
+    def quiet_steps(
+        self, steps: QuietSteps, start_s: Sequence[float], end_s: Sequence[float], free_blocks: Sequence[int]
+    ) -> None:
+        """Several quiet steps have run: when each started and ended, and the free blocks after it was made."""
+        host_s, num_seqs, num_running, num_waiting, limit, graph, num_host_blocks = steps
+        for start, end, free in zip(start_s, end_s, free_blocks, strict=True):
             self._steps += STEP.pack(
-                start_s, end_s, host_s, 0.0, 0.0,
+                start, end, host_s, 0.0, 0.0,
                 num_seqs, num_seqs, 0, num_seqs, num_seqs, num_running, num_waiting, free,
                 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, num_host_blocks, 0, 0, graph.num_tokens - num_seqs,
                 False, LIMIT_CODES[limit], MODE_CODES[graph.mode],
             )  # fmt: skip
-            self._ends.append(end_s)
-            self.num_tokens += num_seqs
+        self._ends.extend(end_s)
+        self.num_tokens += num_seqs * len(end_s)
         self._hand_on_blocks()
 
     def _hand_on_blocks(self) -> None:
