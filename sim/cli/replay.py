@@ -109,7 +109,7 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
     # Heavy libraries are loaded only when there is something to run.
     from sim.experiment import settled, unpriced
     from sim.latency.profile import Profile
-    from sim.report.summary import SummaryOptions
+    from sim.report.summary import SummaryOptions, summarize_as_arrays
 
     if kwargs["timeline"] and kwargs["out"] is None:
         raise click.UsageError("--timeline needs --out")
@@ -130,7 +130,7 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
             second.first_came = True
             say("interrupted: what has finished is kept, marked partial; Ctrl-C again drops it")
         result = result.noting(made_by(kwargs, trace))
-        summary = result.summary(options)
+        summary = summarize_as_arrays(result.frames, options)
         if folder is not None:
             _write(result, summary, folder, timeline=kwargs["timeline"])
     # After the files: a reader of stdout that leaves early (`| head`) must not cost them.
@@ -178,7 +178,7 @@ def _write(result: Result, summary: Mapping[str, object], folder: Path, *, timel
 
     from sim.report.plots import plot_latency
     from sim.report.plots_time import plot_timeseries
-    from sim.report.summary import write_json
+    from sim.report.result_file import write_json
     from sim.report.tables import write_frames
     from sim.report.timeline import write_timeline
 

@@ -1,6 +1,7 @@
 """A run as the JSON of `vllm bench serve --save-result --save-detailed`, so that scripts for the one read the other.
 
-Not for printing (`console`) and not for what only a simulator knows (`insight`, kept apart under the key `sim`).
+Not for printing (`console`) or writing (`result_file`) it, nor for what only a simulator knows (`insight`, kept apart
+under the key `sim`).
 The one idea: rebuild what the bench's client would have noted of each request, then apply its formulas to that.
 Keys, order, units and formulas: vllm/benchmarks/serve.py of vLLM 0.32. Set once where a simulation has no answer:
 `date` is the simulated zero (19700101-000000, as the same seed must give the same bytes), `generated_texts` are empty.
@@ -8,26 +9,27 @@ Keys, order, units and formulas: vllm/benchmarks/serve.py of vLLM 0.32. Set once
 
 from __future__ import annotations
 
-import json
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sim.errors import InputError
+from sim.report.frames import Itls
 from sim.report.insight import insight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from sim.report.frames import Frames, Itls
+    from sim.report.frames import Frames
 
 _METRICS = ("ttft", "tpot", "itl", "e2el", "client_queue_time", "e2el_including_client_queue")
+_ROWS_AT_ONCE = 4096
 _GOODPUT_METRICS = ("ttft", "tpot", "e2el")
 
 
@@ -71,14 +73,22 @@ def summarize(frames: Frames, options: SummaryOptions | None = None, *, detailed
     A request counts as successful when it finished; rejected and unfinished ones are failed, as for vLLM's client.
     The clock of `duration` and `start_times` starts with the workload. Nothing in it is NaN or infinite.
     """
-    options = options or SummaryOptions()
+    return _result(frames, options or SummaryOptions(), _plain(request_lists(frames)) if detailed else {})
+
+
+def summarize_as_arrays(frames: Frames, options: SummaryOptions) -> dict[str, object]:
+    """The same, its lists as arrays (`itls` as `Itls`), which take a fraction of the memory: for `write_json`."""
+    return _result(frames, options, request_lists(frames))
+
+
+def _result(frames: Frames, options: SummaryOptions, lists: Mapping[str, object]) -> dict[str, object]:
     client = _client_records(frames)
     span_s = duration_s(frames)
     capped = frames.meta.get("max_concurrency") is not None
     rated = _request_rate(frames) != "inf"
     series = _series_s(client, queued=capped, rated=rated)
     result = _settings(frames, len(client.success))
-    result |= _totals(client, series, span_s, options, detailed=detailed)
+    result |= _totals(client, series, span_s, options, lists)
     result |= _spec_decode(frames.meta.get("spec_decode"))
     for metric in _METRICS:
         if metric in options.percentile_metrics and metric in series:
@@ -90,30 +100,6 @@ def summarize(frames: Frames, options: SummaryOptions | None = None, *, detailed
 def latencies_s(frames: Frames) -> dict[str, NDArray[np.float64]]:
     """TTFT, TPOT, ITL and E2EL of the successful requests in seconds, as vLLM's client counts them."""
     return _series_s(_client_records(frames), queued=False, rated=False)
-
-
-def write_json(result: Mapping[str, object], path: Path) -> None:
-    """Write `result` as one line of strict JSON (no NaN), as `vllm bench serve` does."""
-    fields = ", ".join([f"{json.dumps(name)}: {_json(name, value)}" for name, value in result.items()])
-    path.write_text("{" + fields + "}\n", encoding="utf-8")
-
-
-def _json(name: str, value: object) -> str:
-    if name != "itls":
-        return json.dumps(value, allow_nan=False)
-    texts = _Texts()
-    rows = [", ".join(map(texts.__getitem__, gaps)) for gaps in cast("list[list[float]]", value)]
-    return "[" + ", ".join([f"[{row}]" for row in rows]) + "]"
-
-
-class _Texts(dict[float, str]):
-    """JSON of numbers, each made once: requests that run side by side get their tokens at the same moments."""
-
-    def __missing__(self, number: float) -> str:
-        if not math.isfinite(number):
-            raise ValueError(f"not a number of JSON: {number}")
-        text = self[number] = repr(number)
-        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +117,6 @@ class _Client:
     prompt_tokens: NDArray[np.int64]
     output_tokens: NDArray[np.int64]
     itls: Itls
-    errors: list[str]
 
 
 def _client_records(frames: Frames) -> _Client:
@@ -140,7 +125,6 @@ def _client_records(frames: Frames) -> _Client:
     arrival_s = table["arrival_s"].to_numpy(dtype=np.float64)
     send_s = table["send_s"].fillna(table["arrival_s"]).to_numpy(dtype=np.float64)
     latency_s = np.where(success, table["finish_s"].to_numpy(dtype=np.float64) - send_s, 0.0)
-    told = zip(table["error"], table["status"], strict=True)
     return _Client(
         success=success,
         start_s=send_s,
@@ -150,7 +134,6 @@ def _client_records(frames: Frames) -> _Client:
         prompt_tokens=table["prompt_tokens"].to_numpy(dtype=np.int64),
         output_tokens=np.where(success, table["output_tokens"].to_numpy(dtype=np.int64), 0),
         itls=frames.itls,
-        errors=["" if status == "finished" else str(error or status) for error, status in told],
     )
 
 
@@ -163,14 +146,14 @@ def duration_s(frames: Frames) -> float:
 
 def _series_s(client: _Client, *, queued: bool, rated: bool) -> dict[str, NDArray[np.float64]]:
     """Each metric's values over the successful requests, in seconds; the client's queue only when it caps."""
-    ok = client.success
+    ok, itls = client.success, client.itls
     gaps = client.output_tokens - 1
     decode_s = client.latency_s - client.ttft_s
     several = ok & (gaps > 0)
     series = {
         "ttft": client.ttft_s[ok],
         "tpot": decode_s[several] / gaps[several],
-        "itl": client.itls.values_s[np.repeat(ok, np.diff(client.itls.offsets))],
+        "itl": itls.values_s if ok.all() else itls.values_s[np.repeat(ok, np.diff(itls.offsets))],
         "e2el": client.latency_s[ok],
     }
     if queued:
@@ -215,8 +198,7 @@ def _totals(
     series: Mapping[str, NDArray[np.float64]],
     span_s: float,
     options: SummaryOptions,
-    *,
-    detailed: bool,
+    lists: Mapping[str, object],
 ) -> dict[str, object]:
     completed = int(client.success.sum())
     total_input = int(client.prompt_tokens[client.success].sum())
@@ -234,7 +216,7 @@ def _totals(
         "request_goodput": per_s(_good(client, series, slo_ms)) if slo_ms else None,
         "output_throughput": per_s(total_output),
         "total_token_throughput": per_s(total_input + total_output),
-        **(_details(client) if detailed else {}),
+        **lists,
         "max_output_tokens_per_s": peak_tokens,
         "max_concurrent_requests": peak_requests,
         "rtfx": 0.0,
@@ -249,21 +231,33 @@ class _Rate:
         return count / self.duration_s if self.duration_s > 0 else 0.0
 
 
-def _details(client: _Client) -> dict[str, object]:
-    """The lists of `--save-detailed`, one entry per request."""
-    gaps = client.itls.values_s.tolist()
-    bounds = client.itls.offsets.tolist()
+def request_lists(frames: Frames) -> dict[str, NDArray[Any] | Itls | list[str]]:
+    """What `--save-detailed` adds, one entry per request, in vLLM's order of keys."""
+    client = _client_records(frames)
+    told = zip(frames.requests["error"], frames.requests["status"], strict=True)
     return {
-        "input_lens": client.prompt_tokens.tolist(),
-        "output_lens": client.output_tokens.tolist(),
-        "ttfts": client.ttft_s.tolist(),
-        "itls": [gaps[a:b] for a, b in pairwise(bounds)],
-        "latencies": client.latency_s.tolist(),
-        "start_times": client.start_s.tolist(),
-        "queue_times": client.queue_s.tolist(),
+        "input_lens": client.prompt_tokens,
+        "output_lens": client.output_tokens,
+        "ttfts": client.ttft_s,
+        "itls": client.itls,
+        "latencies": client.latency_s,
+        "start_times": client.start_s,
+        "queue_times": client.queue_s,
         "generated_texts": [""] * len(client.success),
-        "errors": client.errors,
+        "errors": ["" if status == "finished" else str(error or status) for error, status in told],
     }
+
+
+def _plain(lists: Mapping[str, NDArray[Any] | Itls | list[str]]) -> dict[str, object]:
+    """The same as lists of Python's own."""
+
+    def plain(values: NDArray[Any] | Itls | list[str]) -> object:
+        if isinstance(values, Itls):
+            gaps, bounds = values.values_s.tolist(), values.offsets.tolist()
+            return [gaps[a:b] for a, b in pairwise(bounds)]
+        return values if isinstance(values, list) else values.tolist()
+
+    return {name: plain(values) for name, values in lists.items()}
 
 
 def _good(client: _Client, series: Mapping[str, NDArray[np.float64]], slo_ms: Mapping[str, float]) -> int:
@@ -278,28 +272,36 @@ def _good(client: _Client, series: Mapping[str, NDArray[np.float64]], slo_ms: Ma
 
 
 def _peaks_per_second(client: _Client) -> tuple[float, int]:
-    """Most tokens in, and most requests touching, any whole second counted from the first successful send.
-
-    The token times are summed gap by gap, so that a token on a second's edge falls on the same side as vLLM's.
-    """
+    """Most tokens in, and most requests touching, any whole second counted from the first successful send."""
     rows = np.flatnonzero(client.success)
     if len(rows) == 0:
         return 0.0, 0
     zero_s = client.start_s[rows].min()
     ends_s = client.start_s[rows] + client.latency_s[rows]
     last = math.ceil(ends_s.max() - zero_s)
-    seconds = np.concatenate(
-        [
-            (np.cumsum(np.concatenate(([first_s], client.itls.row(row)))) - zero_s).astype(np.int64)
-            for row, first_s in zip(rows.tolist(), client.start_s[rows] + client.ttft_s[rows], strict=True)
-        ]
-    )
     # By seconds that occur, not from first to last: a trace may have gaps of years.
-    tokens = np.unique(seconds[(seconds >= 0) & (seconds <= last)], return_counts=True)[1]
+    tokens: Counter[int] = Counter()
+    for at in range(0, len(rows), _ROWS_AT_ONCE):
+        seconds = _token_seconds(client, rows[at : at + _ROWS_AT_ONCE], zero_s)
+        found = np.unique(seconds[(seconds >= 0) & (seconds <= last)], return_counts=True)
+        tokens.update(dict(zip(*(part.tolist() for part in found), strict=True)))
     edges = np.concatenate((client.start_s[rows] - zero_s, ends_s - zero_s + 1)).astype(np.int64)
-    _, at = np.unique(edges, return_inverse=True)
-    change = np.bincount(at, np.repeat((1, -1), len(rows)))
-    return float(tokens.max(initial=0)), int(np.cumsum(change).max())
+    _, at_edge = np.unique(edges, return_inverse=True)
+    change = np.bincount(at_edge, np.repeat((1, -1), len(rows)))
+    return float(max(tokens.values(), default=0)), int(np.cumsum(change).max())
+
+
+def _token_seconds(client: _Client, rows: NDArray[np.int64], zero_s: float) -> NDArray[np.int64]:
+    """The second of every token of some requests.
+
+    The times are summed gap by gap, so that a token on a second's edge falls on the same side as vLLM's.
+    """
+    firsts_s = (client.start_s[rows] + client.ttft_s[rows]).tolist()
+    times_s = [
+        np.cumsum(np.concatenate(([first_s], client.itls.row(row))))
+        for row, first_s in zip(rows.tolist(), firsts_s, strict=True)
+    ]
+    return (np.concatenate(times_s) - zero_s).astype(np.int64)
 
 
 def _spec_decode(counted: object) -> dict[str, object]:

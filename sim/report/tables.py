@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 REQUESTS_FILE = "requests.parquet"
 STEPS_FILE = "steps.parquet"
 _META_KEY = b"elpase"
+_ROW_GROUP = 1 << 12
+"""Rows that are compressed at one time: what is in the works takes memory."""
 
 
 def write_frames(frames: Frames, folder: Path) -> None:
@@ -65,7 +67,7 @@ def _column(values: pd.Series) -> pa.Array:
 
 def _write(columns: Mapping[str, pa.Array], meta: Mapping[str, object], path: Path) -> None:
     table = pa.table(dict(columns)).replace_schema_metadata({_META_KEY: json.dumps(dict(meta))})
-    pq.write_table(table, path, compression="zstd")
+    pq.write_table(table, path, compression="zstd", row_group_size=_ROW_GROUP)
 
 
 def _read(path: Path) -> pa.Table:

@@ -93,7 +93,8 @@ def test_an_output_that_cannot_be_written(run: Path, tmp_path: Path, elpase) -> 
 def test_a_run_that_was_cut_short_is_told(run: Path, elpase) -> None:
     """Half of the requests unfinished, as Ctrl-C leaves them."""
     from sim.report.frames import Frames
-    from sim.report.summary import summarize, write_json
+    from sim.report.result_file import write_json
+    from sim.report.summary import summarize
 
     frames = read_frames(run)
     requests = frames.requests

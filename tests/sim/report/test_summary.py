@@ -15,7 +15,8 @@ import pytest
 
 from sim.errors import InputError
 from sim.report.frames import Frames, Itls
-from sim.report.summary import SummaryOptions, summarize, write_json
+from sim.report.result_file import write_json
+from sim.report.summary import SummaryOptions, summarize, summarize_as_arrays
 
 HERE = Path(__file__).parent
 GOLDEN = json.loads((HERE / "golden/bench_serve.json").read_text())["cases"]
@@ -125,6 +126,8 @@ def test_the_file_is_what_json_writes(toy_run, tmp_path):
     write_json(result, tmp_path / "result.json")
     assert any(result["itls"])
     assert (tmp_path / "result.json").read_text() == json.dumps(result) + "\n"
+    write_json(summarize_as_arrays(toy_run(), SummaryOptions()), tmp_path / "arrays.json")
+    assert (tmp_path / "arrays.json").read_text() == json.dumps(result) + "\n"
     with pytest.raises(ValueError, match="nan"):
         write_json({"itls": [[math.nan]]}, tmp_path / "result.json")
 

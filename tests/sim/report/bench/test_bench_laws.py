@@ -11,7 +11,7 @@ import pytest
 from sim.experiment import simulate
 from sim.report.bench.files import read_results
 from sim.report.bench.laws import LITTLE, check
-from sim.report.summary import write_json
+from sim.report.result_file import write_json
 from workloads import Request
 
 LISTS = ("input_lens", "output_lens", "ttfts", "itls", "start_times", "generated_texts", "errors")
