@@ -20,6 +20,7 @@ from sim.kv_choice import BlockCount, KvChoice
 from sim.memory import KvCapacity, longest_request
 from sim.specs import KV_DTYPE_BYTES
 from sim.speculative import Rates, Settings, Speculation, read_speculation
+from sim.without_effect import NOT_BUILT, flag_name, notes
 
 if TYPE_CHECKING:
     from sim.specs import GpuSpec, ModelSpec
@@ -58,35 +59,6 @@ VLLM_DEFAULTS: Mapping[str, Any] = MappingProxyType(
     }
 )
 """Defaults that depend on nothing, as of vLLM 0.32."""
-
-
-class NotBuilt(NamedTuple):
-    """A flag of vLLM that this version takes at one value only."""
-
-    only: object
-    why: str
-
-
-NOT_BUILT: Mapping[str, NotBuilt] = MappingProxyType(
-    {
-        "kv_offloading_backend": NotBuilt("native", "LMCache is not simulated"),
-        "max_num_queued_reqs": NotBuilt(None, "the API server's queue limit is not simulated"),
-        "max_num_queued_tokens": NotBuilt(None, "the API server's queue limit is not simulated"),
-        "stream_interval": NotBuilt(1, "each token is streamed by itself"),
-        "pipeline_parallel_size": NotBuilt(1, "one pipeline stage is simulated"),
-        "data_parallel_size": NotBuilt(1, "one replica is simulated"),
-    }
-)
-
-NO_EFFECT: Mapping[str, str] = MappingProxyType(
-    {
-        "prefill_schedule_interval": "it acts only between data-parallel ranks, and one engine is simulated",
-        "disable_hybrid_kv_cache_manager": "every layer of the models simulated here has full attention",
-        "disable_chunked_mm_input": "prompts are text",
-        "prefix_caching_hash_algo": "blocks are told apart exactly, whatever the hash",
-    }
-)
-"""Flags that are accepted, and do nothing in what is simulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +152,8 @@ class EngineConfig:
             raise InputError(field=name, value=getattr(self, name), expected=expected)
 
     def notes(self) -> tuple[str, ...]:
-        """One line for each flag that was given and has no effect here."""
-        return tuple(f"{_flag(n)} has no effect: {why}" for n, why in NO_EFFECT.items() if getattr(self, n) is not None)
+        """One line for each flag that was given and has no effect here. Raises InputError, as `settle`."""
+        return notes(self)
 
     def resolve(
         self,
@@ -237,7 +209,7 @@ class EngineConfig:
         for name, (only, why) in NOT_BUILT.items():
             value = getattr(self, name)
             if value is not None and value != only:
-                raise InputError(f"{_flag(name)}: not built yet: {why}")
+                raise InputError(f"{flag_name(name)}: not built yet: {why}")
 
 
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
@@ -272,11 +244,11 @@ _ONE_OF = {
 
 _HUGE = 1e9
 _REAL = (
-    ("drafter_cost", 0.0, "a share of 0 or more"),
-    ("swap_space", 0.0, "a number of GiB, 0 or more"),
-    ("kv_offloading_size", 0.0, "a number of GiB, 0 or more"),
-    ("pcie_bandwidth", 1e-9, "GB/s, more than 0"),
-    ("pcie_latency", 0.0, "microseconds, 0 or more"),
+    ("drafter_cost", 0.0, f"a share of 0 or more, below {_HUGE:g}"),
+    ("swap_space", 0.0, f"a number of GiB, 0 or more, below {_HUGE:g}"),
+    ("kv_offloading_size", 0.0, f"a number of GiB, 0 or more, below {_HUGE:g}"),
+    ("pcie_bandwidth", 1e-9, f"GB/s, more than 0, below {_HUGE:g}"),
+    ("pcie_latency", 0.0, f"microseconds, 0 or more, below {_HUGE:g}"),
 )
 """Flags of host memory: name, least value, what is expected."""
 
@@ -306,10 +278,6 @@ def batch_defaults(gpu: GpuSpec) -> tuple[int, int]:
     if gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.device_name.lower():
         return 8192, 1024
     return 2048, 256
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _measured(server_defaults: Mapping[str, object]) -> EngineConfig:

@@ -54,6 +54,9 @@ def drafter_size(speculation: Speculation | None, model: ModelSpec | None, cost:
         head = _head_bytes(model) / _read_bytes(model)
         return DrafterSize(passes, (1 - head) * layer + head, (1 - head) * layer, layer)
     drafter = _draft_model(str(speculation.model), model.dtype)
+    if drafter.vocab_size != model.vocab_size and not speculation.use_heterogeneous_vocab:
+        expected = f"a vocabulary of {model.vocab_size} like {model.name}'s, not {drafter.vocab_size}: vLLM refuses it"
+        raise InputError(field="speculative_config.model", value=speculation.model, expected=expected)
     return DrafterSize(
         passes,
         _read_bytes(drafter) / _read_bytes(model),

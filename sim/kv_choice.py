@@ -60,7 +60,7 @@ class BlockCount:
         free = kv.num_blocks * kv.block_size * per_token
         if kv.origin != _STATED_BYTES:
             free -= int(drafter.weights_kept * self.model.weight_bytes / (self.said.tensor_parallel_size or 1))
-        blocks = kv_blocks(free, int(per_token * (1 + drafter.kv)), kv.block_size)
+        blocks = kv_blocks(free, int(per_token * (1 + drafter.kv)), kv.block_size, with_drafter=True)
         return replace(kv, num_blocks=blocks, origin=f"{kv.origin}, less the drafter's share")
 
     def _without_drafter(self, tokens: int, seqs: int) -> KvChoice:

@@ -117,12 +117,13 @@ class KvCapacity:
         )
 
 
-def kv_blocks(kv_bytes: int, bytes_per_token: int, block_size: int) -> int:
+def kv_blocks(kv_bytes: int, bytes_per_token: int, block_size: int, *, with_drafter: bool = False) -> int:
     """Whole blocks in that much memory. Raises InputError where not even the null block and one more fit."""
     blocks = kv_bytes // (bytes_per_token * block_size)
     if blocks < 2:
+        taken = f"weights, {'a drafter, ' if with_drafter else ''}activations and graphs"
         raise InputError(
-            f"no memory is left for the KV cache ({kv_bytes / GIB:.2f} GiB after weights, activations and graphs): "
+            f"no memory is left for the KV cache ({kv_bytes / GIB:.2f} GiB after {taken}): "
             "raise gpu_memory_utilization, lower max_num_seqs or max_num_batched_tokens, or use more GPUs"
         )
     return blocks

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from sim.errors import InputError
 
@@ -32,14 +32,14 @@ METHODS: Mapping[str, SpecMethod] = MappingProxyType(
 
 _NOT_BUILT_METHODS = ("medusa", "mlp_speculator", "suffix", "custom_class", "extract_hidden_states", "mtp", "dflash",
                       "dspark")  # fmt: skip
-_SIMULATED = ("method", "model", "num_speculative_tokens", "rejection_sample_method", "synthetic_acceptance_rates",
-              "synthetic_acceptance_length")  # fmt: skip
-_UNSET_ONLY = ("parallel_drafting", "disable_padded_drafter_batch", "disable_eagle_block_drop",
+SIMULATED = ("method", "model", "num_speculative_tokens", "rejection_sample_method", "synthetic_acceptance_rates",
+              "synthetic_acceptance_length", "use_heterogeneous_vocab")  # fmt: skip
+UNSET_ONLY = ("parallel_drafting", "disable_padded_drafter_batch", "disable_eagle_block_drop",
                "num_speculative_tokens_per_batch_size", "enable_adaptive_verification")  # fmt: skip
-_WITHOUT_EFFECT = (
+KEYS_WITHOUT_EFFECT = (
     "prompt_lookup_min", "prompt_lookup_max", "draft_tensor_parallel_size", "quantization", "moe_backend",
     "attention_backend", "kv_cache_dtype", "max_model_len", "revision", "code_revision", "enforce_eager",
-    "index_share_for_mtp_iteration", "use_local_argmax_reduction", "use_heterogeneous_vocab", "draft_load_config",
+    "index_share_for_mtp_iteration", "use_local_argmax_reduction", "draft_load_config",
     "draft_sample_method", "suffix_decoding_max_tree_depth", "suffix_decoding_max_cached_requests",
     "suffix_decoding_max_spec_factor", "suffix_decoding_min_token_prob", "dspark_draft_topk",
 )  # fmt: skip
@@ -58,6 +58,8 @@ class Speculation:
     """Position i: the share of drafts whose first i + 1 tokens are all accepted, as vLLM logs it. Never rising."""
     model: str | None = None
     """As the user names the drafter: a model of the catalogue, a config.json, or a name that says nothing here."""
+    use_heterogeneous_vocab: bool = False
+    """A draft model may have another vocabulary than the model."""
 
     @property
     def scheduler_method(self) -> SpecMethod:
@@ -128,14 +130,28 @@ def _checked(said: Mapping[str, Any], acceptance: Rates | None) -> Speculation:
     _refuse_keys(said)
     method = _method(said)
     count = said.get("num_speculative_tokens")
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise _wrong("num_speculative_tokens", count, "a whole number of 1 or more")
+    if not _is_count(count):
+        raise _wrong("num_speculative_tokens", count, "a whole number of 1 or more (or say it with --spec-tokens)")
+    _check_lookup(said, method)
     model = said.get("model")
     if model is not None and not isinstance(model, str):
         raise _wrong("model", model, "a text")
     if METHODS[method] != "ngram" and model is None:
         raise _wrong("model", None, f"a drafter's name or config.json, as method {method} needs one")
-    return Speculation(method, count, _acceptance(said, count, acceptance), model)
+    heterogeneous = said.get("use_heterogeneous_vocab") or False
+    if heterogeneous and method != "draft_model":
+        raise _wrong("use_heterogeneous_vocab", heterogeneous, "method draft_model beside it")
+    return Speculation(method, count, _acceptance(said, count, acceptance), model, bool(heterogeneous))
+
+
+def _check_lookup(said: Mapping[str, Any], method: str) -> None:
+    """Lengths of n-grams change which drafts there are, and so nothing here; vLLM still refuses some."""
+    least, most = said.get("prompt_lookup_min"), said.get("prompt_lookup_max")
+    for key, value in (("prompt_lookup_min", least), ("prompt_lookup_max", most)):
+        if value is not None and not _is_count(value):
+            raise _wrong(key, value, "a whole number of 1 or more")
+    if METHODS[method] == "ngram" and least is not None and most is not None and least > most:
+        raise _wrong("prompt_lookup_min", least, f"at most prompt_lookup_max ({most})")
 
 
 def _wrong(key: str, value: object, expected: str) -> InputError:
@@ -144,10 +160,10 @@ def _wrong(key: str, value: object, expected: str) -> InputError:
 
 def _refuse_keys(said: Mapping[str, Any]) -> None:
     for key, value in said.items():
-        if key in _UNSET_ONLY and value:
+        if key in UNSET_ONLY and value:
             raise InputError(f"{_FIELD}.{key}: not built yet: only its default is simulated")
-        if key not in (*_SIMULATED, *_UNSET_ONLY, *_WITHOUT_EFFECT):
-            expected = f"a key that vLLM 0.32 has: {', '.join(_SIMULATED)}, ..."
+        if key not in (*SIMULATED, *UNSET_ONLY, *KEYS_WITHOUT_EFFECT):
+            expected = f"a key that vLLM 0.32 has: {', '.join(SIMULATED)}, ..."
             raise InputError(field=_FIELD, value=key, expected=expected)
 
 
@@ -195,7 +211,10 @@ def _acceptance(said: Mapping[str, Any], count: int, ours: Rates | None) -> tupl
 def _said_rates(ours: Rates, count: int) -> tuple[float, ...]:
     """One number is every position's chance, given those before it."""
     rates = ours if isinstance(ours, tuple) else (ours,)
-    if len(rates) == 1 and _is_number(rates[0]) and 0.0 <= rates[0] <= 1.0:
+    if len(rates) == 1 and count != 1:
+        if not _is_number(rates[0]) or not 0.0 <= rates[0] <= 1.0:
+            expected = f"one number from 0 to 1, or {count}: the shares of drafts accepted up to each position"
+            raise InputError(field="draft_acceptance", value=rates[0], expected=expected)
         return tuple(rates[0] ** (position + 1) for position in range(count))
     return _checked_rates("draft_acceptance", rates, count)
 
@@ -210,6 +229,10 @@ def _checked_rates(name: str, rates: object, count: int) -> tuple[float, ...]:
         return tuple(map(float, rates))
     expected = f"{count} numbers from 0 to 1, none above the one before: the share of drafts accepted up to there"
     raise InputError(field=name, value=rates, expected=expected)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _is_number(value: object) -> bool:

@@ -68,12 +68,14 @@ def open_from(kwargs: Mapping[str, Any], max_model_len: int) -> Trace:
 
 
 def remarks(trace: Trace, config: SchedulerConfig) -> list[str]:
-    """Lines on what became of a workload that has been read: rows left out, times moved, priorities without effect."""
+    """Lines on what became of a workload that has been read: rows left out, times moved, settings that do nothing."""
     told = trace.notes()
     if trace.prioritized and config.policy == "fcfs":
         told.append("the requests' priorities do nothing under --scheduling-policy fcfs")
     if not trace.prioritized and config.policy == "priority":
         told.append("no request has a priority: --scheduling-policy priority goes by arrival")
+    if config.kv_preemption != "recompute" and not config.num_host_blocks:
+        told.append(f"the host memory given holds no KV block: {config.kv_preemption} does nothing")
     return told
 
 

@@ -18,8 +18,6 @@ from sim.config import (
     KV_CACHE_DTYPES,
     KV_OFFLOADING_BACKENDS,
     KV_PREEMPTIONS,
-    NO_EFFECT,
-    NOT_BUILT,
     OPTIMIZATION_LEVELS,
     PERFORMANCE_MODES,
     POLICIES,
@@ -28,6 +26,7 @@ from sim.config import (
 )
 from sim.errors import InputError
 from sim.host import SWAP_SPACE_GIB, SWAP_SPACE_GONE
+from sim.without_effect import NO_EFFECT, NOT_BUILT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

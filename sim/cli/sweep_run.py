@@ -73,7 +73,7 @@ def carried_out(study: Study, kwargs: Mapping[str, Any], slo: Mapping[str, float
     from sim.sweeps.store import Store
     from sim.sweeps.sweep import TASKS, run_study
 
-    for note in study.engine.notes():
+    for note in study.notes():
         say(f"note: {note}")
     out: Path | None = kwargs["out"]
     store = Store(None if out is None else out / TASKS)

@@ -16,6 +16,9 @@ import click
 
 JSON_FLAGS = ("--speculative-config", "-sc", "--compilation-config", "-cc")
 _LISTS = ("--cudagraph-capture-sizes",)
+_OPTIONAL_VALUE = ("--swap-space",)
+"""Flags that click takes without a value, too: a negative one would be an option to it."""
+_NEGATIVE = re.compile(r"-[0-9.].*")
 _LEVEL = re.compile(r"-O=?([0-9])")
 
 
@@ -51,6 +54,10 @@ def rewritten(args: list[str]) -> list[str]:
             _merge(objects.setdefault(flag, {}), key, value)
         elif level is not None:
             kept += ["--optimization-level", level[1]]
+        elif arg == "-O":
+            kept.append("--optimization-level")
+        elif kept and kept[-1].replace("_", "-") in _OPTIONAL_VALUE and _NEGATIVE.fullmatch(arg):
+            kept[-1] += f"={arg}"
         elif len(kept) > 1 and kept[-2] in _LISTS and arg.isdecimal():
             kept[-1] += f",{arg}"
         else:
@@ -72,8 +79,13 @@ def _merge(said: dict[str, Any], key: str, text: str) -> None:
     *path, last = key.removesuffix("+").split(".")
     for part in path:
         said = said.setdefault(part, {})
+        if not isinstance(said, dict):
+            raise click.UsageError(f"Key {key!r}: {part!r} is given as a value, too, and has no keys.")
     if key.endswith("+"):
-        said[last] = said.get(last, []) + [_value(item) for item in text.split(",")]
+        before = said.get(last, [])
+        if not isinstance(before, list):
+            raise click.UsageError(f"Key {key!r}: {last!r} is given as a value, too, and is no list to add to.")
+        said[last] = before + [_value(item) for item in text.split(",")]
     else:
         said[last] = _value(text)
 

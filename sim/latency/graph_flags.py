@@ -10,30 +10,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sim.compilation import read_compilation
 from sim.errors import InputError
 from sim.latency.graphs import NO_GRAPHS, GraphMode, Graphs, capture_sizes
-from sim.speculative import read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sim.config import EngineConfig, Settled
 
-MODES = ("NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
 _OF_LEVEL = ("NONE", "PIECEWISE", "FULL_AND_PIECEWISE", "FULL_AND_PIECEWISE")
 """Optimization level -> mode."""
 _WITHOUT_PIECES = {"PIECEWISE": "NONE", "FULL_AND_PIECEWISE": "FULL_DECODE_ONLY"}
-_COMPILED = (3, "VLLM_COMPILE")
-"""The compilation mode that cuts a model into pieces."""
-_STOCK = (1, "STOCK_TORCH_COMPILE")
-"""One that vLLM runs without graphs."""
 _FLAG = "compilation_config"
 
 
 def settled_graphs(settled: Settled, capability: tuple[int, int] = (9, 0)) -> Graphs:
     """The graphs of a server on a GPU of this CUDA capability. Raises InputError for what vLLM refuses."""
     said, scheduler = settled.said, settled.scheduler
-    compilation = {} if said.compilation_config is None else read_settings(_FLAG, said.compilation_config)
+    compilation = {} if said.compilation_config is None else read_compilation(said.compilation_config)
     sizes, largest = _named(said, compilation)
     mode = _mode(said, compilation, capability)
     if mode == "NONE":
@@ -66,19 +61,11 @@ def _mode(said: EngineConfig, compilation: Mapping[str, Any], capability: tuple[
     if said.enforce_eager:
         return "NONE"
     level = said.optimization_level
-    mode = compilation.get("cudagraph_mode")
-    if mode is None:
-        mode = _OF_LEVEL[2 if level is None else level]
-    if not isinstance(mode, str) or mode.upper() not in MODES:
-        raise InputError(field=f"{_FLAG}.cudagraph_mode", value=mode, expected=f"one of {', '.join(MODES)}")
-    mode = mode.upper()
-    compiled = compilation.get("mode")
-    if compiled is None:
-        compiled = "VLLM_COMPILE" if level != 0 else "NONE"
-    compiled = compiled.upper() if isinstance(compiled, str) else compiled
-    if compiled in _STOCK:
+    mode: str = compilation.get("cudagraph_mode") or _OF_LEVEL[2 if level is None else level]
+    compiled = compilation.get("mode") or ("VLLM_COMPILE" if level != 0 else "NONE")
+    if compiled == "STOCK_TORCH_COMPILE":  # vLLM runs it without graphs
         return "NONE"
-    if compiled not in _COMPILED:
+    if compiled != "VLLM_COMPILE":  # which alone cuts a model into pieces
         mode = _WITHOUT_PIECES.get(mode, mode)
     # FlashAttention 3, on Hopper only, is the one that can be captured for any step.
     if mode == "FULL" and capability[0] != 9:

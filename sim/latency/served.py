@@ -7,8 +7,9 @@ server; what the flags say of this one takes its place, and what nobody measured
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sim.config import VLLM_DEFAULTS
 from sim.latency.graph_flags import settled_graphs
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ again for input rows and outputs)."""
 
 
 _GRAPH_FLAGS = ("enforce_eager", "compilation_config", "cudagraph_capture_sizes", "max_cudagraph_capture_size",
-                "optimization_level")  # fmt: skip
+                "optimization_level", "performance_mode")  # fmt: skip
 
 
 class Served(NamedTuple):
@@ -59,7 +60,9 @@ def unpriced(config: EngineConfig, profile: Profile, settled: Settled) -> list[s
     """One line for each thing that these flags ask for, and whose time is not of the profile's making."""
     served = as_served(profile, settled)
     told = []
-    if any(getattr(config, name) for name in _GRAPH_FLAGS):
+    asked = {name for name in _GRAPH_FLAGS if getattr(config, name) is not None}
+    unasked: dict[str, Any] = {name: profile.server.get(name, VLLM_DEFAULTS.get(name)) for name in asked}
+    if asked and served.graphs != as_served(profile, settled._replace(said=replace(settled.said, **unasked))).graphs:
         if not profile.law.graphs.sizes:
             told.append(f"profile {profile.name} does not know CUDA graphs apart: other ones change no step's time")
         elif not served.graphs.decode_padding and not profile.law.eager_s:

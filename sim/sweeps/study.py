@@ -8,6 +8,7 @@ numbers, so all settings are asked the same questions and their differences are 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,7 +61,7 @@ class Study:
     def tasks(self, setting: Setting) -> list[Task]:
         """One task for each replication of a setting. Raises InputError and TraceError where it cannot run."""
         knobs = setting.knobs
-        engine = replace(self.engine, **{name: value for name, value in knobs.items() if name in _ENGINE})
+        engine = self._engine(setting)
         profile = knobs.get("profile", self.profile)
         loaded = profile if isinstance(profile, Profile) else Profile.load(str(profile))
         client = {name: value for name, value in knobs.items() if name in self.workload}
@@ -68,6 +69,17 @@ class Study:
             Task.of(engine, self._seeded(client, replication), loaded, self.measure, self.outside)
             for replication in range(self.replications)
         ]
+
+    def notes(self) -> list[str]:
+        """What does nothing in any setting that can run: beside some of the others it may be at work."""
+        told: list[tuple[str, ...]] = []
+        for setting in self.settings:
+            with suppress(InputError):  # told where it is run
+                told.append(self._engine(setting).notes())
+        return [note for note in told[0] if all(note in notes for notes in told)] if told else []
+
+    def _engine(self, setting: Setting) -> EngineConfig:
+        return replace(self.engine, **{name: value for name, value in setting.knobs.items() if name in _ENGINE})
 
     def _seeded(self, client: Mapping[str, Any], replication: int) -> dict[str, Any]:
         workload = {**self.workload, **client}

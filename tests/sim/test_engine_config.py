@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.cli.flags import human_int
-from sim.config import NO_EFFECT, NOT_BUILT, EngineConfig, batch_defaults
+from sim.config import EngineConfig, batch_defaults
 from sim.errors import InputError
 from sim.specs import gpu_spec, model_spec
+from sim.without_effect import NOT_BUILT
 
 H100 = gpu_spec("h100")
 QWEN = model_spec("qwen3-14b")
@@ -126,11 +127,8 @@ def test_what_is_not_built_is_refused_when_asked_for(name: str) -> None:
     assert resolve(**{name: NOT_BUILT[name].only}) == resolve()
 
 
-def test_flags_without_effect_are_accepted_and_told() -> None:
-    said = EngineConfig(prefill_schedule_interval=4, num_gpu_blocks_override=20_000)
-    assert said.resolve(gpu=H100, model=QWEN) == resolve()
-    assert said.notes() == (f"--prefill-schedule-interval has no effect: {NO_EFFECT['prefill_schedule_interval']}",)
-    assert EngineConfig().notes() == ()
+def test_flags_without_effect_are_accepted() -> None:
+    assert resolve(prefill_schedule_interval=4) == resolve()
 
 
 class TestMeasured:

@@ -81,7 +81,15 @@ def test_methods_as_vllm_guesses_them(flags: dict[str, Any], method: str) -> Non
         (NGRAM, {}, "draft_acceptance: expected the acceptance rate of each draft position"),
         (NGRAM, {"draft_acceptance": (0.5, 0.6, 0.1)}, "3 numbers from 0 to 1, none above the one before"),
         (NGRAM, {"draft_acceptance": (0.5, 0.4)}, "3 numbers from 0 to 1"),
-        (NGRAM, {"draft_acceptance": 1.5}, "3 numbers from 0 to 1"),
+        (NGRAM, {"draft_acceptance": 1.5}, "got 1.5, expected one number from 0 to 1, or 3"),
+        (NGRAM, {"draft_acceptance": (-0.1,)}, "got -0.1, expected one number from 0 to 1, or 3"),
+        ({**NGRAM, "prompt_lookup_max": 0}, {"draft_acceptance": 0.5}, "prompt_lookup_max: got 0"),
+        (
+            {**NGRAM, "prompt_lookup_min": 5, "prompt_lookup_max": 4},
+            {"draft_acceptance": 0.5},
+            "prompt_lookup_min: got 5, expected at most prompt_lookup_max (4)",
+        ),
+        ({**NGRAM, "use_heterogeneous_vocab": True}, {"draft_acceptance": 0.5}, "method draft_model beside it"),
         (NGRAM, {"draft_acceptance": 0.5, "spec_tokens": 2}, "no num_speculative_tokens, as a flag of its own says 2"),
         (None, {"draft_acceptance": 0.5}, "a --speculative-config beside it"),
         ("{", {}, "expected a JSON object"),
@@ -166,9 +174,21 @@ def test_an_unknown_draft_model_needs_a_cost() -> None:
         drafter_size(Speculation("draft_model", 1, (0.5,), "somebody/model"), QWEN, None)
 
 
+def test_a_draft_model_has_the_models_vocabulary() -> None:
+    """vLLM refuses another one, unless it is told to map between them."""
+    llama = Speculation("draft_model", 1, (0.5,), "llama-3.2-1b")
+    with pytest.raises(
+        InputError, match=r"'llama-3.2-1b', expected a vocabulary of 151936 like qwen3-14b's, not 128256"
+    ):
+        drafter_size(llama, QWEN, None)
+    said = {"model": "llama-3.2-1b", "num_speculative_tokens": 1, "use_heterogeneous_vocab": True}
+    mapped = read(said, draft_acceptance=0.5)
+    assert drafter_size(mapped, QWEN, None).passes == 1
+
+
 def test_a_drafters_config_json(tmp_path: Any) -> None:
     path = tmp_path / "config.json"
-    config = {"num_attention_heads": 8, "hidden_size": 512, "num_hidden_layers": 2, "vocab_size": 1000}
+    config = {"num_attention_heads": 8, "hidden_size": 512, "num_hidden_layers": 2, "vocab_size": 151_936}
     path.write_text(json.dumps({**config, "intermediate_size": 2048, "model_type": "llama"}))
     spec: ModelSpec = ModelSpec.from_hf_config(path)
     found = drafter_size(Speculation("draft_model", 1, (0.5,), str(path)), QWEN, None)

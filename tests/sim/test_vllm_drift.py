@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from sim import compilation, speculative
 from sim.cli.flags import GROUPS, REMOVED, human_int
 from sim.config import VLLM_DEFAULTS, EngineConfig
 from sim.errors import InputError
@@ -139,6 +140,7 @@ def vllm() -> dict[str, Any]:
         "models": _configs(),
         "graphs": [{**case, "steps": _steps(case["max_num_seqs"], case["query_len"])} for case in GRAPHS],
         "synthetic": SYNTHETIC,
+        "keys": None,
     }
     assert PYTHON is not None
     done = subprocess.run([PYTHON, str(PROBE)], input=json.dumps(asked), capture_output=True, text=True, check=False)
@@ -272,6 +274,20 @@ def test_cuda_graphs_and_how_steps_find_theirs(vllm: dict[str, Any]) -> None:
         if ours != theirs and not (case["blackwell"] and case["compilation"]["cudagraph_mode"] == "FULL"):
             different.append((case, ours, theirs))
     assert different == []
+
+
+def test_keys_of_compilation(vllm: dict[str, Any]) -> None:
+    theirs = vllm["keys"]["compilation_config"]
+    assert sorted((*compilation.SIMULATED, *compilation.KEYS_WITHOUT_EFFECT)) == sorted(theirs)
+
+
+def test_keys_of_speculation(vllm: dict[str, Any]) -> None:
+    """All but those that the server fills in by itself, and `tensor_parallel_size`, which only an error is made of."""
+    theirs = set(vllm["keys"]["speculative_config"])
+    ours = {*speculative.SIMULATED, *speculative.UNSET_ONLY, *speculative.KEYS_WITHOUT_EFFECT}
+    assert theirs - ours == {"tensor_parallel_size", "target_model_config", "target_parallel_config",
+                             "draft_model_config", "draft_parallel_config"}  # fmt: skip
+    assert ours <= theirs
 
 
 def test_synthetic_acceptance(vllm: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -212,8 +213,14 @@ def synthetic(cases):
     return [_or_none(lambda case: unconditional_to_conditional_rates(resolve(*case)), case) for case in cases]
 
 
+def keys(_):
+    """What may be said in a flag that is a JSON object."""
+    kinds = {"speculative_config": SpeculativeConfig, "compilation_config": CompilationConfig}
+    return {name: [field.name for field in fields(kind) if field.init] for name, kind in kinds.items()}
+
+
 ANSWERS = {"options": lambda _: options(), "parse": parse, "human_ints": human_ints, "settle": settle, "kv": kv}
-ANSWERS |= {"models": models, "graphs": graphs, "synthetic": synthetic}
+ANSWERS |= {"models": models, "graphs": graphs, "synthetic": synthetic, "keys": keys}
 
 if __name__ == "__main__":
     asked = json.load(sys.stdin)

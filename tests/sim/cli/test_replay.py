@@ -174,6 +174,15 @@ class TestRuns:
         done = elpase("replay", path, "--scheduling-policy", "priority", "--limit", 1)
         assert done.err.startswith("elpase: note: no request has a priority")
 
+    @pytest.mark.parametrize("flags", [("--kv-preemption", "swap", "--swap-space"), ("--kv-offloading-size",)])
+    def test_host_memory_without_a_block_is_told(self, elpase, tmp_path, flags) -> None:
+        """A block of 16 tokens takes 16 x 163,840 bytes: 2.5 MiB."""
+        path = tmp_path / "t.csv"
+        path.write_text("arrival_s,prompt_tokens,output_tokens\n0,10,2\n")
+        for size in (0, 0.002):
+            assert "note: the host memory given holds no KV block: " in elpase("replay", path, *flags, size).err
+        assert "note: the host memory" not in elpase("replay", path, *flags, 0.0025).err
+
     def test_prompts_that_are_not_sent_are_told(self, elpase) -> None:
         """vLLM 0.32's PrefixRepetitionRandomDataset: 13 // 10 prompts for each of 10 prefixes."""
         done = elpase("replay", "prefix_repetition", "--num-prompts", 13)

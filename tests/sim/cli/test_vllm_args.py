@@ -35,11 +35,23 @@ def test_numbers_in_a_row_and_the_level() -> None:
         "trace", "--cudagraph-capture-sizes", "1,2,4", "--optimization-level", "3", "--seed", "5",
     ]  # fmt: skip
     assert rewritten(["-O=1"]) == ["--optimization-level", "1"]
+    assert rewritten(["-O", "2"]) == ["--optimization-level", "2"]
+
+
+def test_a_negative_number_is_no_option() -> None:
+    assert rewritten(["--swap_space", "-1"]) == ["--swap_space=-1"]
+    assert rewritten(["--swap-space", "--seed", "1"]) == ["--swap-space", "--seed", "1"]
 
 
 def test_everything_else_stays() -> None:
     line = ["a.csv", "--watermark", "0.05", "--out", "x.y", "--rate-scale=1.5", "-1.5", "--max_num_seqs", "4"]
     assert rewritten(line) == line
+
+
+@pytest.mark.parametrize("keys", [("-cc.a=1", "-cc.a.b=2"), ("-cc.a=1", "-cc.a+=2"), ("-cc.a.b=1", "-cc.a+=2")])
+def test_keys_that_contradict_each_other(keys: tuple[str, ...]) -> None:
+    with pytest.raises(click.UsageError, match="'a' is given as a value, too"):
+        rewritten(list(keys))
 
 
 def test_a_key_without_a_value() -> None:

@@ -9,6 +9,7 @@ import pytest
 from sim.config import EngineConfig
 from sim.errors import InputError
 from sim.sweeps.settings import KNOBS, Setting, combined, grid, knob
+from sim.sweeps.study import Study, whole_workload
 
 
 def test_all_combinations_the_last_axis_fastest() -> None:
@@ -54,3 +55,13 @@ def test_an_unknown_knob_says_which_one_was_meant(name: str, told: str) -> None:
 def test_axes_that_make_no_sense(values: list[object], told: str) -> None:
     with pytest.raises(InputError, match=told):
         grid({"max_num_seqs": values})
+
+
+def test_a_setting_is_told_to_do_nothing_only_where_it_does_nothing_in_all() -> None:
+    """A link is none of recompute's, but of swap's; that chunks of images stay whole is nobody's."""
+    engine = EngineConfig(pcie_bandwidth=8.0, disable_chunked_mm_input=True)
+    modes = (Setting({"kv_preemption": "recompute"}), Setting({"kv_preemption": "swap"}))
+    workload = whole_workload("random", {})
+    (told,) = Study(workload=workload, engine=engine, settings=modes).notes()
+    assert told.startswith("--disable-chunked-mm-input has no effect")
+    assert len(Study(workload=workload, engine=engine, settings=modes[:1]).notes()) == 2
