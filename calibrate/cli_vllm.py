@@ -41,7 +41,13 @@ def _extra(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) 
 
 
 @click.command(cls=RecordedCommand, short_help="Time the steps of the real vLLM engine.")
-@click.option("--python", required=True, type=click.Path(path_type=Path), help="A Python that has vLLM 0.32.")
+@click.option(
+    "--vllm-python",
+    "python",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The Python that has vLLM 0.32.",
+)
 @click.option("--model", required=True, type=click.Path(path_type=Path), help="Folder with a config.json.")
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The samples (Parquet).")
 @click.option("--budget-s", default=300.0, show_default=True, type=click.FloatRange(min=1.0), help="Seconds to time.")
@@ -60,7 +66,7 @@ def command(python: Path, model: Path, out: Path, budget_s: float, extra: dict[s
     The engine lives in vLLM's own interpreter; device and host are told apart. Any part of the waves makes usable
     samples, so --budget-s may be short. Called again with the same --out it goes on where it was.
 
-    Example: elpase calibrate vllm --python ~/vllm/bin/python --model llama-8b --out samples.parquet
+    Example: elpase calibrate vllm --vllm-python ~/vllm/bin/python --model llama-8b --out samples.parquet
     """
     vllm = find_interpreter(python)
     config = HfConfig(model)  # told before a minute of starting

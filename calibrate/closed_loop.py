@@ -114,6 +114,8 @@ class ClosedLoop:
     ) -> None:
         if config.async_scheduling or config.num_speculative_tokens:
             raise InputError("real steps run one after the other: --no-async-scheduling, without speculation")
+        if config.kv_preemption != "recompute":
+            raise InputError("real passes copy no KV to the host: --kv-preemption recompute")
         self._scheduler = make_scheduler(config)
         self._config = config
         self._forward = forward

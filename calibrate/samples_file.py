@@ -98,7 +98,11 @@ def read_samples(path: str | os.PathLike[str]) -> Samples:
 
 
 def read_all(paths: Iterable[str | os.PathLike[str]]) -> Samples:
-    """The samples of several tables of one device and model."""
+    """The samples of several tables of one device and model. Raises InputError for a table that is named twice."""
+    paths = list(paths)
+    for index, path in enumerate(paths):
+        if any(os.path.realpath(path) == os.path.realpath(other) for other in paths[:index]):
+            raise InputError("named twice: its samples would count double", file=path)
     return Samples.concat([read_samples(path) for path in paths])
 
 

@@ -140,12 +140,19 @@ def choose(wanted: str, device: Any, dtype: Any, shape: DecoderShape, block_size
             kernel = KERNELS[name]()
             error = _trial(kernel, device, dtype, shape, block_size or _BLOCK_SIZE)
         except Exception as failure:  # whatever a build lacks, it tells in its own way
-            rejected[name] = f"{type(failure).__name__}: {str(failure).strip().splitlines()[0] if str(failure) else ''}"
+            rejected[name] = f"{type(failure).__name__}: {_first_sentence(str(failure))}"
             continue
         if error <= _TOLERANCE:
             return Backend(name, kernel, block_size or _BLOCK_SIZE, rejected)
         rejected[name] = f"differs from plain attention by {error:.2g}"
-    raise InputError(field="--attention", value=wanted, expected=f"a kernel that works here ({rejected})")
+    told = "; ".join(f"{name}: {reason}" for name, reason in rejected.items())
+    raise InputError(field="--attention", value=wanted, expected=f"a kernel that works here ({told})")
+
+
+def _first_sentence(text: str) -> str:
+    """torch goes on with a page of what else there is."""
+    first, _, _ = text.strip().partition("\n")
+    return first.partition(". ")[0]
 
 
 def _trial(kernel: Kernel, device: Any, dtype: Any, shape: DecoderShape, block_size: int) -> float:

@@ -22,7 +22,7 @@ from calibrate.harness.torch_attention import PagedCache, Uploader
 from calibrate.harness.torch_backends import choose
 from calibrate.harness.torch_graphs import DecodeGraphs
 from calibrate.harness.torch_model import Decoder
-from sim.errors import ElpaseError, InputError
+from sim.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,8 +38,12 @@ _ACTIVATION_ROWS = 6
 """Widest point of a pass: about so many times (hidden + MLP width) elements per token are alive."""
 
 
-class OutOfMemory(ElpaseError):
-    """The device has no room for a step."""
+_CPU_IS_FULL = ("not enough memory", "can't allocate memory")
+"""In torch's words: it has no exception of its own for a CPU."""
+
+
+class OutOfMemory(InputError):
+    """The device has no room for a step, or for the model and its cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +196,9 @@ class TorchRunner:
         blocks = kv_bytes // per_block
         if blocks < 2:
             raise OutOfMemory(f"no room for a KV cache: {kv_bytes:,} bytes, one block takes {per_block:,}")
+        if self.device.type == "cpu" and kv_bytes > machine_memory():
+            # A system that overcommits would hand it out, and end the process when it is used.
+            raise OutOfMemory(f"no room for a KV cache of {kv_bytes:,} bytes in {machine_memory():,} of memory")
         return int(blocks)
 
     def _free_bytes(self, element: int) -> int:
@@ -209,11 +216,11 @@ class _memory_errors:  # noqa: N801  # a context manager, named as one
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, torch.OutOfMemoryError) or (
-            isinstance(error, RuntimeError) and "not enough memory" in str(error)
+            isinstance(error, RuntimeError) and any(words in str(error) for words in _CPU_IS_FULL)
         ):
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            raise OutOfMemory("out of memory") from error
+            raise OutOfMemory("out of memory: try a smaller model, --kv-gib or --max-tokens") from error
 
 
 def usable_device(name: str) -> str:
@@ -240,11 +247,15 @@ def device_facts(device: str) -> DeviceFacts:
     """Name, memory, driver and versions."""
     versions = {"torch": torch.__version__, "python": platform.python_version()}
     if torch.device(device).type != "cuda":
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return DeviceFacts(_cpu_name(), memory, platform.release(), versions)
+        return DeviceFacts(_cpu_name(), machine_memory(), platform.release(), versions)
     properties = torch.cuda.get_device_properties(torch.device(device))
     versions["cuda"] = str(torch.version.cuda)
     return DeviceFacts(properties.name, properties.total_memory, _driver(), versions)
+
+
+def machine_memory() -> int:
+    """Bytes of main memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _cpu_name() -> str:

@@ -104,7 +104,7 @@ def test_a_log_without_a_head_needs_somebodys_word(told, tmp_path: Path) -> None
 
 def test_an_interpreter_without_vllm(told, tmp_path: Path) -> None:
     model, out = write_model(tmp_path / "model"), tmp_path / "samples.parquet"
-    code, _, error = told("calibrate", "vllm", "--python", sys.executable, "--model", model, "--out", out)
+    code, _, error = told("calibrate", "vllm", "--vllm-python", sys.executable, "--model", model, "--out", out)
     assert code == 2
     assert "has no vLLM, expected a Python interpreter that has vLLM 0.32" in error
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -160,10 +160,12 @@ def test_figures_are_those_of_the_bench(profile):
     assert set(figures(run.frames)) == set(FIGURES)
 
 
-def test_async_scheduling_and_follow_up_turns_are_refused(profile):
+def test_what_real_passes_cannot_do_is_refused(profile):
     clock = VirtualClock()
     with pytest.raises(InputError, match="no-async-scheduling"):
         ClosedLoop(replace(CONFIG, async_scheduling=True), LawForward(profile, clock), RunLog(), clock)
+    with pytest.raises(InputError, match="--kv-preemption recompute"):
+        ClosedLoop(replace(CONFIG, kv_preemption="swap"), LawForward(profile, clock), RunLog(), clock)
     turn = Request("b", 0.0, 5, 5, after="a")
     with pytest.raises(InputError, match="follow-up"):
         ClosedLoop(CONFIG, LawForward(profile, clock), RunLog(), clock).serve([turn])

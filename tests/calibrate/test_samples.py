@@ -120,6 +120,12 @@ def test_mixed_devices(tmp_path: Path) -> None:
         read_all(files)
 
 
+def test_a_table_named_twice_would_count_double(tmp_path: Path) -> None:
+    path = written(tmp_path, MIXED)
+    with pytest.raises(InputError, match="named twice"):
+        read_all([path, tmp_path / "." / path.name])
+
+
 def test_files_that_are_no_samples(tmp_path: Path) -> None:
     path = tmp_path / "samples.parquet"
     path.write_text("hello")

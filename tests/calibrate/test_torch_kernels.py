@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 from calibrate.harness import torch_backends  # noqa: E402  # torch first: without it there is nothing here
 from calibrate.harness.decoder_shape import DecoderShape  # noqa: E402
 from calibrate.harness.torch_attention import PagedCache, Uploader  # noqa: E402
-from calibrate.harness.torch_backends import Flash, choose  # noqa: E402
+from calibrate.harness.torch_backends import KERNELS, Flash, choose  # noqa: E402
 from calibrate.harness.torch_flash import FlashPaged, Tables  # noqa: E402
 from sim.errors import InputError  # noqa: E402
 
@@ -101,6 +101,17 @@ def test_a_kernel_that_is_wrong_is_not_chosen(monkeypatch, flash_by_the_book):
 def test_a_kernel_that_does_not_run_is_named_with_its_reason():
     with pytest.raises(InputError, match="--attention: got 'fa-paged'"):
         choose("fa-paged", CPU, torch.float32, SHAPE, 16)
+
+
+def test_of_a_reason_the_first_sentence_is_told(monkeypatch):
+    monkeypatch.setitem(KERNELS, "flash", lambda: _raise(NotImplementedError("No CPU kernel. It could be\nthat ...")))
+    with pytest.raises(InputError) as told:
+        choose("flash", CPU, torch.float32, SHAPE, 16)
+    assert str(told.value).endswith("(flash: NotImplementedError: No CPU kernel)")
+
+
+def _raise(error):
+    raise error
 
 
 def test_a_cpu_takes_sdpa():

@@ -69,6 +69,20 @@ def test_a_cache_too_small_for_anything_is_told():
         TorchRunner(SHAPE, RunnerOptions(kv_bytes=1000))
 
 
+def test_a_cache_larger_than_the_memory_is_told():
+    with pytest.raises(OutOfMemory, match=r"in .* of memory"):
+        TorchRunner(SHAPE, RunnerOptions(kv_bytes=1 << 50))
+
+
+def test_torch_s_own_words_for_a_full_cpu_are_known(runner, monkeypatch):
+    def ask_for_too_much(*_args):
+        torch.empty(1 << 60, dtype=torch.uint8)
+
+    monkeypatch.setattr(runner.decoder, "logits", ask_for_too_much)
+    with pytest.raises(OutOfMemory, match="out of memory"):
+        runner.seconds(GridStep((), (30,)), repeats=1, limit_s=1.0)
+
+
 def test_kv_bytes_are_used_up_to_the_last_block():
     per_token = 2 * 2 * 2 * 16 * 4
     assert TorchRunner(SHAPE, RunnerOptions(kv_bytes=33 * 16 * per_token + 5)).cache.num_blocks == 33
