@@ -73,8 +73,12 @@ class OffloadingScheduler(Scheduler):
         self._stored: dict[Request, _Stored] = {}
         self._unstored: set[Request] = set()
         """Running requests with blocks that host memory may lack."""
+        drafts = config.num_speculative_tokens
+        self._step_slots = 1 + drafts + config.num_lookahead_tokens if drafts else 0
         self._ended: list[Request] = []
         """Finished or aborted since the last step."""
+        self._prompts: set[Request] = set()
+        """Computed in part or loaded, as of the last step: whoever gets through in this one counts until its end."""
 
     # -- what the engine asks and says -----------------------------------------------------------------------------
 
@@ -177,6 +181,8 @@ class OffloadingScheduler(Scheduler):
         limit = self._admit(queue, step)
         if limit is Limit.NOTHING:
             self._unstored.add(request)
+            if request.is_prefill_chunk:
+                self._prompts.add(request)
         return limit
 
     def _find_stored(self, request: Request, num_hit: int) -> list[int] | None:
@@ -196,10 +202,7 @@ class OffloadingScheduler(Scheduler):
 
     def _load(self, request: Request, hit: list[Block], hashes: list[int], step: StepInMaking) -> Limit:
         manager = self.kv_cache_manager
-        prompts = [request for request in self.running if request.is_prefill_chunk]
-        loads = [open_.request for open_ in self.transfers.values() if not open_.is_store]
-        prompts += [request for request in loads if not request.is_finished]
-        reserved = self._step_blocks() + sum(self._missing_blocks(request) for request in prompts)
+        reserved = manager.blocks_for(self._step_slots) + sum(map(self._missing_blocks, self._prompts))
         num_blocks = len(hit) + len(hashes)
         if not manager.admit_load(request, hit, num_blocks, reserved, anything_running=bool(self.running)):
             return Limit.BLOCKS
@@ -210,25 +213,22 @@ class OffloadingScheduler(Scheduler):
         stored.used.update(zip(hashes, range(len(hit), num_blocks), strict=True))
         self.tier.begin_load(hashes)
         self._being_loaded.update(hashes)
+        self._prompts.add(request)
         step.loads.append(self._open(request, hashes, is_store=False))
         return Limit.TRANSFER
 
     def _missing_blocks(self, request: Request) -> int:
         """What it still needs for its whole known sequence."""
-        config, tokens = self.config, min(request.num_tokens, self.config.max_model_len)
-        if config.num_speculative_tokens:
-            tokens += 1 + config.num_speculative_tokens + config.num_lookahead_tokens
+        tokens = min(request.num_tokens, self.config.max_model_len) + self._step_slots
         return max(0, self.kv_cache_manager.blocks_for(tokens) - request.num_blocks)
-
-    def _step_blocks(self) -> int:
-        drafts = self.config.num_speculative_tokens
-        return self.kv_cache_manager.blocks_for(1 + drafts + self.config.num_lookahead_tokens) if drafts else 0
 
     # -- stores ----------------------------------------------------------------------------------------------------
 
     def _after_schedule(self, step: StepInMaking) -> None:
         super()._after_schedule(step)
         self._unstored.difference_update(step.preempted)
+        through = [r for r in self._prompts if r.status is Status.RUNNING and not r.is_prefill_chunk]
+        self._prompts.difference_update(through, step.preempted)
         if self.transfers:
             self._flush(step)
         if self._unstored:
@@ -285,6 +285,7 @@ class OffloadingScheduler(Scheduler):
         self._ended.append(request)
         self._stored.setdefault(request, _Stored())
         self._unstored.discard(request)
+        self._prompts.discard(request)
         if request.status is Status.RUNNING or not request.num_blocks:
             super()._drop(request)
             return

@@ -332,8 +332,14 @@ MUTANTS = {
     ),
     "a load leaves nothing to prompts in flight": (
         "offloading",
-        "sum(self._missing_blocks(request) for request in prompts)",
+        "sum(map(self._missing_blocks, self._prompts))",
         "0",
+        "offload",
+    ),
+    "a prompt that gets through leaves its slots to a load in the same step": (
+        "offloading",
+        "self._missing_blocks, self._prompts)",
+        "self._missing_blocks, [r for r in self._prompts if r.status is Status.LOADING or r.is_prefill_chunk])",
         "offload",
     ),
     "who waits for a transfer blocks those behind": (
