@@ -15,7 +15,7 @@ import numpy as np
 
 from sim.report.frames import Frames
 from sim.report.gap_rows import GapRows
-from sim.report.step_rows import BLOCK_BYTES, LIMIT_CODES, MODE_CODES, STEP, STEP_DTYPE, StepColumns
+from sim.report.step_rows import BLOCK_STEPS, LIMIT_CODES, MODE_CODES, STEP, StepColumns, StepRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ class RunLog:
         self._times = {name: array("d") for name in _TIMES}
         self._counts = {name: array("q") for name in _COUNTS}
         self._gaps = GapRows()
-        self._steps = bytearray()
+        self._steps = StepRows()
         """Rows of the latest steps."""
         self._columns = StepColumns()
         """All steps before those."""
@@ -159,24 +159,23 @@ class RunLog:
     ) -> None:
         """Several quiet steps have run: when each started and ended, and the free blocks after it was made."""
         host_s, num_seqs, num_running, num_waiting, limit, graph, num_host_blocks = steps
-        for start, end, free in zip(start_s, end_s, free_blocks, strict=True):
-            self._steps += STEP.pack(
-                start, end, host_s, 0.0, 0.0,
-                num_seqs, num_seqs, 0, num_seqs, num_seqs, num_running, num_waiting, free,
-                0, 0, 0, 0, 0, 0, 0, 0, 0, 0, num_host_blocks, 0, 0, graph.num_tokens - num_seqs,
-                False, LIMIT_CODES[limit], MODE_CODES[graph.mode],
-            )  # fmt: skip
+        row = STEP.pack(
+            0.0, 0.0, host_s, 0.0, 0.0,
+            num_seqs, num_seqs, 0, num_seqs, num_seqs, num_running, num_waiting, 0,
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, num_host_blocks, 0, 0, graph.num_tokens - num_seqs,
+            False, LIMIT_CODES[limit], MODE_CODES[graph.mode],
+        )  # fmt: skip
+        self._steps.add(row, start_s, end_s, free_blocks)
         self._ends.extend(end_s)
         self.num_tokens += num_seqs * len(end_s)
         self._hand_on_blocks()
 
     def _hand_on_blocks(self) -> None:
-        while len(self._steps) >= BLOCK_BYTES:
-            self._hand_on(BLOCK_BYTES)
+        while len(self._steps) >= BLOCK_STEPS:
+            self._hand_on(BLOCK_STEPS)
 
-    def _hand_on(self, num_bytes: int) -> None:
-        self._columns.add(np.frombuffer(self._steps[:num_bytes], dtype=STEP_DTYPE))
-        del self._steps[:num_bytes]
+    def _hand_on(self, num_steps: int) -> None:
+        self._columns.add(self._steps.take(num_steps))
 
     def _append_step(
         self, plan: StepPlan, times_s: tuple[float, float, float], price: StepPrice, sampled: SampledTokens
@@ -187,7 +186,7 @@ class RunLog:
         num_chunks -= len(plan.num_drafts)
         num_drafts = sum(plan.num_drafts.values()) if plan.num_drafts else 0
         pairs, *largest = self._chunks(plan) if plan.chunks else _NO_CHUNKS
-        self._steps += STEP.pack(
+        row = STEP.pack(
             start_s,
             end_s,
             price.time.host_s,
@@ -217,6 +216,7 @@ class RunLog:
             LIMIT_CODES[plan.limit],
             MODE_CODES[price.graph.mode],
         )
+        self._steps.add(row, (start_s,), (end_s,), (plan.num_free_blocks,))
         self._ends.append(end_s)
         self.num_tokens += sampled.num_tokens
         self._hand_on_blocks()

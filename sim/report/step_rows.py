@@ -1,14 +1,15 @@
 """What is written down of a step: one row of bytes, and the columns that rows become.
 
-Not for when a row is written (`log`). The one idea: a step appends bytes of one struct, and blocks of them are numpy's
-records, so that a step costs no object, and a block is kept as columns or only added up.
+Not for when a row is written (`log`). The one idea: steps in a row that differ in their times and free blocks only are
+written down once, as bytes of one struct, and blocks of them are numpy's records; so a step costs no object, and a block
+is kept as columns or only added up.
 """
 
 from __future__ import annotations
 
 import struct
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from sim.core.step import Limit
 from sim.latency.graphs import GraphMode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
     from numpy.typing import NDArray
 
@@ -59,8 +62,45 @@ MODES = [mode.value for mode in GraphMode]
 """What the codes in a row stand for."""
 BLOCK_STEPS = 8192
 """Rows that are taken from the bytes at once."""
-BLOCK_BYTES = BLOCK_STEPS * STEP.size
 _TYPECODES = {"f": "d", "i": "q", "b": "B", "u": "B"}
+
+
+class StepRows:
+    """Steps that have been written down, until they are taken."""
+
+    def __init__(self) -> None:
+        self._alike = bytearray()
+        self._lengths = array("q")
+        """A row for each run of steps that are alike, and of how many steps."""
+        self._own: dict[str, array[Any]] = {"start_s": array("d"), "end_s": array("d"), "free_blocks": array("q")}
+        """What differs, of every step."""
+
+    def __len__(self) -> int:
+        return len(self._own["end_s"])
+
+    def add(self, row: bytes, start_s: Sequence[float], end_s: Sequence[float], free_blocks: Sequence[int]) -> None:
+        """The next steps: a row for all of them, and what takes the place of these columns in it."""
+        self._alike += row
+        self._lengths.append(len(end_s))
+        for column, values in zip(self._own.values(), (start_s, end_s, free_blocks), strict=True):
+            column.extend(values)
+
+    def take(self, num_steps: int) -> NDArray[np.void]:
+        """The first steps, one row each."""
+        lengths, left, runs = self._lengths, num_steps, 0
+        while left and lengths[runs] <= left:
+            left -= lengths[runs]
+            runs += 1
+        counts = lengths[:runs]
+        if left:  # a run goes on behind them
+            counts.append(left)
+            lengths[runs] -= left
+        rows = np.repeat(np.frombuffer(self._alike[: len(counts) * STEP.size], dtype=STEP_DTYPE), counts)
+        del self._alike[: runs * STEP.size], lengths[:runs]
+        for name, column in self._own.items():
+            rows[name] = column[:num_steps]
+            del column[:num_steps]
+        return rows
 
 
 class StepColumns:
