@@ -1,7 +1,7 @@
 """What is written down of a step: one row of bytes, and the columns that rows become.
 
 Not for when a row is written (`log`). The one idea: steps in a row that differ in their times and free blocks only are
-written down once, as bytes of one struct, and blocks of them are numpy's records; so a step costs no object, and a block
+written once, as bytes of one struct, and blocks of them are numpy records; so a step costs no object, and a block
 is kept as columns or only added up.
 """
 
