@@ -14,7 +14,7 @@ from sim.core.offloading import OffloadingScheduler
 if TYPE_CHECKING:
     from sim.core.config import SchedulerConfig
     from sim.core.request import Request
-    from sim.core.step import StepOutcome, StepPlan
+    from sim.core.step import StepPlan
 
 
 class AsyncOffloadingScheduler(OffloadingScheduler, AsyncScheduler):
@@ -33,14 +33,13 @@ class AsyncOffloadingScheduler(OffloadingScheduler, AsyncScheduler):
             self._in_flight.append(plan)
         return plan
 
-    def commit(self, plan: StepPlan, outcome: StepOutcome) -> list[Request]:
-        """Take in what the model sampled, and the blocks of those who were finished before."""
-        if plan.requests:
-            self._in_flight.popleft()
+    def commit_cohort(self) -> tuple[int, list[Request]]:
+        """The oldest step is over: take in the blocks of those, too, who were finished before."""
+        self._in_flight.popleft()
         for request in [request for request in self.unfreed if not self._flies(request)]:
             del self.unfreed[request]
             self.kv_cache_manager.free(request)
-        return super().commit(plan, outcome)
+        return super().commit_cohort()
 
     def holding(self) -> list[Request]:
         """Requests with KV blocks: also those that steps in flight keep."""

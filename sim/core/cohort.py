@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from sim.core.step_in_making import StepInMaking
 
 
-class Round(NamedTuple):
-    """A step's rows, one token each, with their computed tokens before it; and the free blocks after it was made."""
-
-    requests: list[Request]
-    num_computed_tokens: list[int]
-    num_free_blocks: int
-
-
 class Stretch(NamedTuple):
     """Rounds in a row with the same members."""
 
@@ -103,18 +95,12 @@ class Cohort:
         if len(self.members) > step.budget or self.num_new_blocks - taken > self._manager.num_free_blocks:
             self.dissolve()
         if self.members:
-            decodes = self.go_round(taken)
-            step.add_decodes(decodes.requests, decodes.num_computed_tokens)
+            step.add_decodes(self.members, [base + self._rounds for base in self._bases])
+            self._manager.block_pool.take(self.num_new_blocks - taken)
+            self.in_flight.append(len(self.members))
+            self._pass(1, len(self.in_flight) - 1)
         else:
             self.in_flight.append(0)
-
-    def go_round(self, taken: int = 0) -> Round:
-        """Schedule the next round; there must be blocks for it, some of them taken already."""
-        requests, contexts = self.members[:], self.contexts()
-        self._manager.block_pool.take(self.num_new_blocks - taken)
-        self.in_flight.append(len(requests))
-        self._pass(1, len(self.in_flight) - 1)
-        return Round(requests, contexts, self._manager.num_free_blocks)
 
     def commit(self) -> int:
         """The output of the oldest step in flight is back; how many of its first rows are done with that."""
@@ -156,15 +142,11 @@ class Cohort:
         needed = self._blocks_needed(rounds)
         free = list(accumulate(needed, sub, initial=self._manager.num_free_blocks))
         self._manager.block_pool.take(free[0] - free[-1])
-        if self.in_flight:
-            self.in_flight[-1] = len(self.members)
-        self._pass(rounds, len(self.in_flight))
+        self.in_flight.append(len(self.members))
+        self._pass(rounds, len(self.in_flight) - 1)
+        self.in_flight.popleft()
         del free[0]
         return free
-
-    def contexts(self) -> list[int]:
-        """Computed tokens of each member."""
-        return [base + self._rounds for base in self._bases]
 
     def settle(self) -> None:
         """Bring everything that members say of themselves up to date."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from sim.core.step import Limit, StepOutcome, StepPlan
+from sim.core.step import Limit
 
 if TYPE_CHECKING:
-    from sim.core.cohort import Round, Stretch
+    from sim.core.cohort import Stretch
     from sim.core.request import Request
     from sim.core.scheduler import Scheduler
 
@@ -23,15 +23,16 @@ def outlook(scheduler: Scheduler, most: int) -> tuple[list[Stretch], list[int]]:
     (async).
     """
     config, running, cohort = scheduler.config, scheduler.running, scheduler.cohort
-    if not scheduler.is_settled():
+    num_held = scheduler.num_held
+    # Whoever waits can only be sure not to be admitted while the cap is reached.
+    if (num_held and len(running) < config.seqs_cap) or len(running) > config.token_budget:
         return [], []
-    held_back = len(running) >= config.seqs_cap  # whoever waits cannot be admitted before somebody leaves
-    if len(running) > config.token_budget or (scheduler.num_held and not held_back):
+    if not scheduler.is_settled():
         return [], []
     cohort.gather(running)
     if len(cohort) < len(running) or not cohort.members:
         return [], []
-    if scheduler.num_held:
+    if num_held:
         most = min(most, cohort.first_finish())  # then somebody is admitted
     if config.kv_preemption == "offload":
         most = min(most, cohort.first_finish() - 1)  # then host memory is told
@@ -39,13 +40,14 @@ def outlook(scheduler: Scheduler, most: int) -> tuple[list[Stretch], list[int]]:
 
 
 class Advance(NamedTuple):
-    """Rounds that are over: the last one, and those before it."""
+    """Rounds that are over."""
 
-    num_seqs: int
-    """Rows of each step before the last."""
+    stretches: list[tuple[int, int]]
+    """Rows of each step, and so many steps in a row that have them."""
     num_free_blocks: list[int]
-    """After each of those was made."""
-    last: Round
+    """After each step was made."""
+    last: list[Request]
+    """The rows of the last step."""
     finished: list[Request]
     """By the output that came back in the last round."""
 
@@ -53,31 +55,17 @@ class Advance(NamedTuple):
 def advance(scheduler: Scheduler, rounds: int) -> Advance:
     """Rounds at once, each a step scheduled and an output that comes back; nobody may finish before the last."""
     cohort = scheduler.cohort
-    num_seqs = len(cohort.members)
-    free = cohort.advance(rounds - 1) if rounds > 1 else []
-    last = cohort.go_round()
-    return Advance(num_seqs, free, last, scheduler.commit_cohort()[1])
-
-
-def commit_round(scheduler: Scheduler, made: Round) -> list[Request]:
-    """Commit a round that `advance` has scheduled."""
-    requests = made.requests
-    plan = StepPlan(
-        requests=requests,
-        num_scheduled_tokens=[1] * len(requests),
-        num_computed_tokens=made.num_computed_tokens,
-        chunks=[],
-        partial=[],
-        num_drafts={},
-        admitted=[],
-        preempted=[],
-        total_num_scheduled_tokens=len(requests),
-        num_running=len(requests),
-        num_waiting=0,
-        num_free_blocks=made.num_free_blocks,
-        limit=Limit.NOTHING,
-    )
-    return scheduler.commit(plan, StepOutcome([1] * len(requests)))
+    stretches: list[tuple[int, int]] = []
+    free: list[int] = []
+    if cohort.in_flight and rounds > 1:  # who finishes in the last leaves the cohort in the one before
+        stretches.append((len(cohort.members), rounds - 1))
+        free = cohort.advance(rounds - 1)
+        scheduler.end_members()
+        rounds = 1
+    last = cohort.members[:]
+    stretches.append((len(last), rounds))
+    free += cohort.advance(rounds)
+    return Advance(stretches, free, last, scheduler.end_members())
 
 
 def limit_of(scheduler: Scheduler, num_seqs: int, num_waiting: int) -> Limit:

@@ -40,10 +40,22 @@ class Outputs:
                 request.num_draft_tokens = 0 if request.is_prefill_chunk else drafts
         return finished
 
+    def commit_round(self, requests: list[Request]) -> list[Request]:
+        """`commit` of a step that gave each of these one token."""
+        settled, finished = self.commit_cohort()
+        for request in requests[settled:]:
+            if request.joined is None and not request.is_finished and self._take_output(request, 1, None):
+                finished.append(request)
+        return finished
+
     def commit_cohort(self) -> tuple[int, list[Request]]:
         """The output of the oldest step is back for the cohort: how many rows that was, and who finished."""
-        settled = self.cohort.commit()
-        return settled, [request for request in self.cohort.ending[:] if self._take_output(request, 1, None)]
+        return self.cohort.commit(), self.end_members()
+
+    def end_members(self) -> list[Request]:
+        """An output is back for those of the cohort whose last one is on its way; who finished."""
+        ending = self.cohort.ending
+        return [request for request in ending[:] if self._take_output(request, 1, None)] if ending else []
 
     def _take_output(self, request: Request, sampled: int, stop_at: int | None) -> bool:
         """A request's tokens are back, one of them perhaps a stop token; whether it is finished."""

@@ -127,8 +127,11 @@ class Scheduler(Outputs):
     def _long_prefill_threshold(self) -> int:
         """The cap on one request's tokens in this step. A request that is alone has nobody to starve."""
         config = self.config
-        threshold, live = config.long_prefill_token_threshold, self.num_unfinished
-        if threshold == 0 or live <= 1:
+        threshold = config.long_prefill_token_threshold
+        if threshold == 0:
+            return config.max_num_batched_tokens
+        live = self.num_unfinished
+        if live <= 1:
             return config.max_num_batched_tokens
         if config.long_prefill_token_threshold_adaptive:
             return max(threshold, config.max_num_batched_tokens // live)

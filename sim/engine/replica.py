@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.core.block_hash import BlockHasher, OwnTextHasher
-from sim.core.decode_run import advance, commit_round, limit_of, outlook
+from sim.core.decode_run import advance, limit_of, outlook
 from sim.core.make import make_scheduler
 from sim.core.request import Request as CoreRequest
 from sim.core.servable import RequestRejected
@@ -23,12 +23,11 @@ from sim.errors import InputError
 from sim.report.log import QuietSteps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     import simpy
 
     from sim.core.block_hash import BlockHashes
-    from sim.core.cohort import Round
     from sim.core.config import SchedulerConfig
     from sim.core.step import StepPlan
     from sim.engine.clock import Clock
@@ -67,14 +66,15 @@ class _Flight(NamedTuple):
 class _QuietFlight(NamedTuple):
     """The same of a round of a leap."""
 
-    round: Round
+    requests: list[CoreRequest]
+    steps: QuietSteps
     start_s: float
     end_s: float
-    steps: QuietSteps
+    num_free_blocks: int
 
     def is_for(self, running: list[CoreRequest]) -> bool:
         """Everybody who runs gets a token from it."""
-        return self.round.requests == running
+        return self.requests == running
 
 
 class NoProgress(InputError):
@@ -186,15 +186,16 @@ class Replica:
             self.observe(plan)
         price = self._pricing.price(plan)
         time = price.time
-        self._host_free_s = now_s + time.host_s
-        start_s = max(self._host_free_s, self._device_free_s)
+        start_s = self._host_free_s = now_s + time.host_s
+        if start_s < self._device_free_s:
+            start_s = self._device_free_s
         ready_s = self._transfers.before_step(plan, start_s)
         end_s = self._device_free_s = ready_s + time.device_s
         ended = self._transfers.ended_by(self._host_free_s)
         self._transfers.after_step(plan, end_s)
-        if any(earlier.loads or earlier.stores for earlier in self._unlogged):
+        if self._unlogged:
             plan = _with_transfers_of(self._unlogged, plan)
-        self._unlogged.clear()
+            self._unlogged.clear()
         self._in_flight.append(_Flight(plan, start_s, end_s, price, ready_s - start_s, ended))
         return True
 
@@ -245,21 +246,22 @@ class Replica:
 
     def _land_leap(self, leap: Leap, rounds: int) -> None:
         """Bring everything to where so many of a leap's rounds, one by one, would have brought it."""
-        since, last, leap.landed = leap.landed, rounds - 1, rounds
+        since = at = leap.landed
+        last, leap.landed = rounds - 1, rounds
         num_running = len(self.scheduler.running)
         if self._in_flight:
             self._write_down(self._in_flight.popleft())
         done = advance(self.scheduler, rounds - since)
-        if last > since:
-            steps = self._quiet(done.num_seqs, num_running, leap)
-            self._log.quiet_steps(steps, leap.start_s[since:last], leap.end_s[since:last], done.num_free_blocks)
-        steps = self._quiet(len(done.last.requests), num_running, leap)
-        flight = _QuietFlight(done.last, leap.start_s[last], leap.end_s[last], steps)
-        self._host_free_s, self._device_free_s = leap.scheduled_s(last) + steps.host_s, flight.end_s
-        if self._depth > 1:
-            self._in_flight.append(flight)
-        else:
-            self._write_down(flight)
+        start_s, end_s, free = leap.start_s, leap.end_s, done.num_free_blocks
+        for num_seqs, n in done.stretches:
+            then, steps = at + n, self._quiet(num_seqs, num_running, leap)
+            if then == rounds and self._depth > 1:
+                self._in_flight.append(_QuietFlight(done.last, steps, start_s[last], end_s[last], free[-1]))
+            else:
+                self._log.quiet_steps(steps, start_s[at:then], end_s[at:then], free[at - since : then - since])
+            at = then
+        host_s = self._pricing.decodes(len(done.last)).cost.host_s
+        self._host_free_s, self._device_free_s = leap.scheduled_s(last) + host_s, end_s[last]
         self._answer_all(done.finished)
         self._barren_steps = self._barren_tokens = 0
 
@@ -275,7 +277,7 @@ class Replica:
         """A step has run: write it down, commit it, answer whoever is done."""
         if isinstance(flight, _QuietFlight):
             self._write_down(flight)
-            self._answer_all(commit_round(self.scheduler, flight.round))
+            self._answer_all(self.scheduler.commit_round(flight.requests))
             return
         sampled = self._sampler.sample(flight.plan)
         self._write_down(flight, sampled.tokens)
@@ -291,7 +293,7 @@ class Replica:
     def _write_down(self, flight: _Flight | _QuietFlight, sampled: SampledTokens | None = None) -> None:
         """sampled: None where nobody drafts."""
         if isinstance(flight, _QuietFlight):
-            self._log.quiet_steps(flight.steps, [flight.start_s], [flight.end_s], [flight.round.num_free_blocks])
+            self._log.quiet_steps(flight.steps, [flight.start_s], [flight.end_s], [flight.num_free_blocks])
             return
         times_s = (flight.start_s, flight.end_s, flight.copy_s)
         self._log.step(flight.plan, times_s, flight.price, sampled or self._sampler.sample(flight.plan).tokens)
@@ -303,9 +305,9 @@ class Replica:
 
     def _check_progress(self, plan: StepPlan) -> None:
         """Name who is stuck instead of going round for ever."""
-        held = self.scheduler.held()
-        if held and not plan.requests and not plan.preempted and not self._in_flight and self.scheduler.is_settled():
-            head = held[0]
+        is_empty = not plan.requests and not plan.preempted and not self._in_flight
+        if is_empty and self.scheduler.num_held and self.scheduler.is_settled():
+            head = self.scheduler.held()[0]
             raise NoProgress(
                 f"request {head.request_id} can never be scheduled: {head.num_tokens} tokens,"
                 f" {plan.num_free_blocks} free KV blocks, nothing runs, held back by {plan.limit.value}"
@@ -329,9 +331,11 @@ class Replica:
             )
 
 
-def _with_transfers_of(earlier: Iterable[StepPlan], plan: StepPlan) -> StepPlan:
+def _with_transfers_of(earlier: Sequence[StepPlan], plan: StepPlan) -> StepPlan:
     """A plan that also counts, for the log, what plans without tokens before it sent on its way."""
     plans = [*earlier, plan]
+    if not any(each.loads or each.stores for each in earlier):
+        return plan
     return plan._replace(
         loads=[load for each in plans for load in each.loads],
         stores=[store for each in plans for store in each.stores],

@@ -34,7 +34,10 @@ class Transfers:
 
     def before_step(self, plan: StepPlan, start_s: float) -> float:
         """Copies that the device waits for; returns when it can compute."""
-        self.start_stores(start_s)
+        if self._held_back:
+            self.start_stores(start_s)
+        if not (plan.flushes or plan.swapped_out or plan.swapped_in):
+            return start_s
         # One that is not there is over, only that the scheduler has not been told yet.
         waited_for = [self._copies[number] for number in plan.flushes if number in self._copies]
         ready_s = [start_s, *(self.link.end_of(copy) for copy in waited_for)]
