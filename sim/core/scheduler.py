@@ -128,10 +128,8 @@ class Scheduler(Outputs):
         """The cap on one request's tokens in this step. A request that is alone has nobody to starve."""
         config = self.config
         threshold = config.long_prefill_token_threshold
-        if threshold == 0:
-            return config.max_num_batched_tokens
-        live = self.num_unfinished
-        if live <= 1:
+        live = self.num_unfinished if threshold else 0
+        if threshold == 0 or live <= 1:
             return config.max_num_batched_tokens
         if config.long_prefill_token_threshold_adaptive:
             return max(threshold, config.max_num_batched_tokens // live)
