@@ -19,7 +19,7 @@ from calibrate.harness.inputs import InputBatch, Piece
 from sim.core.block_hash import BlockHasher
 from sim.core.make import make_scheduler
 from sim.core.request import Request as CoreRequest
-from sim.core.servable import RequestRejected
+from sim.core.servable import RequestRejected, why_never
 from sim.core.step import StepOutcome
 from sim.errors import InputError
 from sim.latency.graphs import GraphMode, GraphRun
@@ -261,11 +261,7 @@ class ClosedLoop:
 
     def _require_progress(self, plan: StepPlan) -> None:
         if not plan.preempted:
-            head = self._scheduler.waiting.peek()
-            raise InputError(
-                f"request {head.request_id} can never be scheduled: {head.num_tokens} tokens,"
-                f" {plan.num_free_blocks} free KV blocks, held back by {plan.limit.value}"
-            )
+            raise InputError(why_never(self._scheduler.waiting.peek(), self._scheduler.config, plan))
 
 
 def prompt_tokens(row: int, request: Request, vocab_size: int) -> Ints:

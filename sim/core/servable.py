@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.core.step import Limit
 from sim.errors import InputError
 
 if TYPE_CHECKING:
     from sim.core.config import SchedulerConfig
     from sim.core.request import Request
+    from sim.core.step import StepPlan
 
 
 class RequestRejected(InputError):
@@ -42,3 +44,20 @@ def _check_unchunked(request: Request, config: SchedulerConfig, name: str) -> No
         f"{name}: got {request.num_prompt_tokens} prompt tokens,"
         f" expected <= {config.token_budget} in one step, as chunked prefill is off"
     )
+
+
+def why_never(request: Request, config: SchedulerConfig, plan: StepPlan) -> str:
+    """Who waits for what, for ever: nothing runs or is on its way, and still `plan` could not schedule it."""
+    lacks = f"it has {request.num_tokens} tokens, and with nothing else running"
+    if plan.limit is Limit.TOKENS:
+        budget = "max_num_scheduled_tokens" if config.max_num_scheduled_tokens else "max_num_batched_tokens"
+        lacks += f" a step may compute {config.token_budget} ({budget})"
+        if not config.enable_chunked_prefill:
+            lacks += " and may not cut a prompt, as chunked prefill is off"
+        elif config.num_speculative_tokens:
+            lacks += f", fewer than its next one and {config.num_speculative_tokens} drafts need"
+    else:
+        lacks += f" {plan.num_free_blocks} of {config.usable_blocks} KV blocks of {config.block_size} are free"
+        if config.kv_preemption == "offload":
+            lacks += ": too few to load what host memory has of it beside what its next step needs"
+    return f"request {request.request_id} can never be scheduled, and vLLM waits for ever, too: {lacks}"

@@ -54,6 +54,7 @@ def serve(
         replica.observe = Invariants(replica.scheduler).plan_made
     client = Client(env, requests, replica.submit, pricing.profile.client, log, max_in_flight)
     finished = _run(env)
+    assert not finished or not replica.scheduler.num_unfinished, "somebody waits, and nothing will happen any more"
     replica.scheduler.cohort.settle()  # the log says how far everybody has come
     return finished
 

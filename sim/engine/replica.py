@@ -16,7 +16,7 @@ from sim.core.block_hash import BlockHasher, OwnTextHasher
 from sim.core.decode_run import advance, limit_of, outlook
 from sim.core.make import make_scheduler
 from sim.core.request import Request as CoreRequest
-from sim.core.servable import RequestRejected
+from sim.core.servable import RequestRejected, why_never
 from sim.engine.leap import plan_leap
 from sim.engine.transfers import Transfers
 from sim.errors import InputError
@@ -307,11 +307,7 @@ class Replica:
         """Name who is stuck instead of going round for ever."""
         is_empty = not plan.requests and not plan.preempted and not self._in_flight
         if is_empty and self.scheduler.num_held and self.scheduler.is_settled():
-            head = self.scheduler.held()[0]
-            raise NoProgress(
-                f"request {head.request_id} can never be scheduled: {head.num_tokens} tokens,"
-                f" {plan.num_free_blocks} free KV blocks, nothing runs, held back by {plan.limit.value}"
-            )
+            raise NoProgress(why_never(self.scheduler.held()[0], self.scheduler.config, plan))
         if len(plan.partial) < len(plan.requests):
             self._barren_steps = self._barren_tokens = 0
             return

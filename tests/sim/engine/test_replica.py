@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from sim.config import EngineConfig
 from sim.core.config import SchedulerConfig
 from sim.engine.replica import NoProgress
 from sim.errors import InputError
@@ -292,8 +293,28 @@ def test_one_that_waits_for_ever_is_named(constant_profile):
     settings = config(
         enable_chunked_prefill=False, max_num_batched_tokens=512, max_num_scheduled_tokens=100, max_model_len=512
     )
-    with pytest.raises(NoProgress, match="request a can never be scheduled: 150 tokens"):
+    with pytest.raises(NoProgress) as caught:
         simulate([Request("a", 0.0, 150, 1)], settings, constant_profile(0.1))
+    assert str(caught.value) == (
+        "request a can never be scheduled, and vLLM waits for ever, too: it has 150 tokens, and with nothing else"
+        " running a step may compute 100 (max_num_scheduled_tokens) and may not cut a prompt, as chunked prefill is off"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:drafting and verifying")
+def test_a_load_that_never_fits_is_named():
+    """4 blocks to load, and 2 for a step with 16 drafts that vLLM keeps beside them, in 5: it looks again for ever."""
+    settings = EngineConfig(
+        kv_offloading_size=1.0, enable_prefix_caching=False, num_gpu_blocks_override=6, max_model_len=80,
+        max_num_batched_tokens=256, max_num_seqs=2, spec_method="ngram_gpu", spec_tokens=16, draft_acceptance=0.5,
+    )  # fmt: skip
+    twice = [Request(name, at_s, 79, 1, content=((1, 79),)) for name, at_s in (("first", 0.0), ("again", 5.0))]
+    with pytest.raises(NoProgress) as caught:
+        simulate(twice, settings)
+    assert "request again can never be scheduled" in str(caught.value)
+    assert "5 of 5 KV blocks of 16 are free: too few to load what host memory has of it" in str(caught.value)
+    result = simulate(twice, dataclasses.replace(settings, spec_tokens=15))
+    assert result.requests["status"].tolist() == ["finished", "finished"]
 
 
 def test_two_that_preempt_each_other_for_ever_are_named(constant_profile, monkeypatch):
