@@ -19,8 +19,9 @@ from sim.errors import InputError
 from sim.host import HostLink
 from sim.latency import served
 from sim.latency.profile import DEFAULT_PROFILE, Profile
+from sim.report.frames import Digest
 from sim.report.log import RunLog
-from sim.report.summary import SummaryOptions, summarize
+from sim.report.summary import SummaryOptions, summarize, summarize_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -42,14 +43,29 @@ class ExtrapolationWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run left: `requests`, `steps` (data frames, see `Frames`), `itls` and `summary()`."""
+    """What a run left: `requests`, `steps` (data frames, see `Frames`), `itls` and `summary()`.
 
-    frames: Frames
+    Without `keep_steps` there are no `steps`, `itls` and `frames`: InputError.
+    """
+
+    record: Frames | Digest
+
+    @property
+    def frames(self) -> Frames:
+        """All that was kept."""
+        if isinstance(self.record, Digest):
+            raise InputError("steps and token gaps were not kept: simulate(..., keep_steps=True) keeps them")
+        return self.record
+
+    @property
+    def meta(self) -> Mapping[str, object]:
+        """What made the run (`Frames.meta`)."""
+        return self.record.meta
 
     @property
     def requests(self) -> pd.DataFrame:
         """One row per request, in order of arrival."""
-        return self.frames.requests
+        return self.record.requests
 
     @property
     def steps(self) -> pd.DataFrame:
@@ -63,11 +79,16 @@ class Result:
 
     def noting(self, meta: Mapping[str, object]) -> Result:
         """The same, with more said of its making (`Frames.meta`)."""
-        return Result(replace(self.frames, meta={**self.frames.meta, **meta}))
+        return Result(replace(self.record, meta={**self.meta, **meta}))
 
     def summary(self, options: SummaryOptions | None = None) -> dict[str, object]:
-        """The result as `vllm bench serve --save-detailed` writes it, plus a `sim` block."""
-        return summarize(self.frames, options)
+        """The result as `vllm bench serve --save-detailed` writes it, plus a `sim` block.
+
+        Without `keep_steps` it has no lists, and the ITL's percentiles are within `sim.itl_percentile_error`.
+        """
+        if isinstance(self.record, Digest):
+            return summarize_digest(self.record, options)
+        return summarize(self.record, options)
 
 
 def simulate(
@@ -80,6 +101,7 @@ def simulate(
     outside: OutsidePolicy = "warn",
     check: bool = False,
     leap: bool = True,
+    keep_steps: bool = True,
     on_progress: Callable[[float, int], None] | None = None,
     link: HostLink | None = None,
     meta: Mapping[str, object] | None = None,
@@ -91,7 +113,8 @@ def simulate(
         (`vllm bench serve --max-concurrency`). seed: of which drafts are accepted.
     outside: what to do with a step that the profile was not fitted for: warn and extrapolate, raise, or clip.
     check: verify the core's invariants at every step (slow). leap: take many steps at once where nobody
-        joins; the result is the same, bit for bit. on_progress: called with the simulated seconds and the requests
+        joins; the result is the same, bit for bit. keep_steps: without, memory does not grow with
+        steps and tokens, and `Result` has neither. on_progress: called with the simulated seconds and the requests
         done, whenever one is. link: to host memory, for settled numbers; None is that of the flags, or of the profile's
         GPU. meta: what to note of the run's origin (seed, trace, request_rate, ...).
 
@@ -106,7 +129,7 @@ def simulate(
     numbers = config.scheduler if isinstance(config, Settled) else config
     pcie = Link(link or settle_link(config, profile))
     pricing, sampler = _parts(config, profile, outside, seed)
-    log = RunLog(profile.client.response_s)
+    log = RunLog(profile.client.response_s, keep_steps=keep_steps)
     finished = serve(
         requests, numbers, pricing, sampler, log, pcie, max_in_flight, check=check, leap=leap, on_progress=on_progress
     )
@@ -117,7 +140,8 @@ def simulate(
         facts["spec_decode"] = sampler.acceptance()
     if isinstance(config, Settled):
         facts["server"] = server(config, profile)
-    return Result(log.frames(facts | dict(meta or {})))
+    facts |= dict(meta or {})
+    return Result(log.frames(facts) if keep_steps else log.digest(facts))
 
 
 def _parts(

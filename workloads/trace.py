@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from workloads.errors import TraceError
 from workloads.readers.dialects import FORMATS, detect, reader
 from workloads.readers.row import MAX_SECONDS
-from workloads.readers.source import read_head
+from workloads.readers.source import count_lines, read_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -207,4 +207,5 @@ def read_trace(
     read_head(path)
     form = detect(path) if format == "auto" else format
     rows = reader(form, seed=seed)
-    return Trace(str(path), form, lambda: rows(path), selection)
+    size = None if form == "vllm-bench" else count_lines(path)  # that one is lists, not lines
+    return Trace(str(path), form, lambda: rows(path), selection, size)

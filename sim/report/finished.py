@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sim import __version__
 from sim.errors import InputError
 from sim.latency.fields import Fields
-from sim.report.log import REQUEST_COLUMNS
+from sim.report.request_rows import REQUEST_COLUMNS
 from sim.report.step_rows import STEP_COLUMNS
 from sim.report.tables import REQUESTS_FILE, STEPS_FILE, read_frames
 
@@ -41,7 +41,8 @@ def read_finished(folder: Path) -> FinishedRun:
         raise InputError(f"{folder}: {found}, expected the folder of a run, as elpase replay --out writes it")
     for name in (RESULT_FILE, REQUESTS_FILE, STEPS_FILE):
         if not (folder / name).is_file():
-            raise InputError(f"{folder}: has no {name}: is it what elpase replay --out wrote?")
+            how = "--keep-steps --out" if name == STEPS_FILE else "--out"
+            raise InputError(f"{folder}: has no {name}: is it what elpase replay {how} wrote?")
     said = Fields.read(folder / RESULT_FILE)
     sim = said.object("sim").table
     frames = read_frames(folder)

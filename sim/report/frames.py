@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from sim.report.gap_totals import GapTotals
+    from sim.report.step_totals import StepTotals
+
 
 @dataclass(frozen=True, slots=True)
 class Itls:
@@ -66,4 +69,19 @@ class Frames:
     requests: pd.DataFrame
     itls: Itls
     steps: pd.DataFrame
+    meta: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """One run of which no step and no token was kept: enough for its summary.
+
+    requests, meta: as in `Frames`. gaps: between tokens, of all requests; steps: all that is told of them together;
+    most_tokens_per_s: in any whole second. Of a run that was cut short, gaps and tokens of unfinished requests count.
+    """
+
+    requests: pd.DataFrame
+    gaps: GapTotals
+    steps: StepTotals
+    most_tokens_per_s: float
     meta: Mapping[str, object]

@@ -1,6 +1,7 @@
 """What only a simulator can tell of a run, the `sim` block of a result: the server's inside, and how far to trust it.
 
-Not for what a client measures (`summary`). The one idea: every figure is a sum, a peak or a share over the frames.
+Not for what a client measures (`summary`). The one idea: every figure is a sum, a peak or a share over the requests or
+over the steps (`step_totals`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim import __version__
+from sim.report.frames import Digest
+from sim.report.gap_totals import QUANTILE_ERROR
+from sim.report.step_totals import StepTotals
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     from numpy.typing import NDArray
 
@@ -25,9 +31,9 @@ _LIMITS = ("tokens", "seqs", "blocks", "gate", "watermark", "preemption", "trans
 the whole prompt, or beside the watermark, a preemption's pause, KV on its way."""
 
 
-def insight(frames: Frames) -> dict[str, object]:
+def insight(run: Frames | Digest) -> dict[str, object]:
     """Provenance, steps, preemption, cache, KV, the parts of TTFT, and the load. Shares are fractions of 1."""
-    meta = frames.meta
+    meta, steps = run.meta, step_totals(run)
     return {
         "elpase_version": meta.get("elpase_version", __version__),
         "vllm_semantics": meta.get("vllm_semantics", "0.32"),
@@ -36,25 +42,28 @@ def insight(frames: Frames) -> dict[str, object]:
         "trace": meta.get("trace"),
         **{name: meta.get(name) for name in ("flags", "workload", "server", "config")},
         "partial": bool(meta.get("partial", False)),
-        **_requests(frames.requests),
-        **_steps(frames),
-        "cudagraph": _cudagraph(frames.steps),
-        "ttft_split_ms": _ttft_split_ms(frames),
-        "load": load(frames),
-        **_host(frames),
+        "itl_percentile_error": QUANTILE_ERROR if isinstance(run, Digest) else 0.0,
+        **_requests(run.requests),
+        **_steps(steps, meta),
+        "cudagraph": _cudagraph(run, steps),
+        "ttft_split_ms": _ttft_split_ms(run),
+        "load": _load(steps),
+        **_host(steps, meta),
     }
 
 
-def _host(frames: Frames) -> dict[str, object]:
+def step_totals(run: Frames | Digest) -> StepTotals:
+    """Of all steps."""
+    return run.steps if isinstance(run, Digest) else StepTotals.of(run.steps, held_at_client(run))
+
+
+def _host(steps: StepTotals, meta: Mapping[str, object]) -> dict[str, object]:
     """KV in host memory: what went there and back, and what it took. Nothing where nothing ever does."""
-    host = frames.meta.get("host")
+    host = meta.get("host")
     if not isinstance(host, dict):
         return {}
-    steps, block_bytes, num_blocks = frames.steps, host["block_bytes"], host["num_blocks"]
-    span_s = _span_s(steps)
-    copy_s = float(steps["copy_s"].sum())
-    peak_blocks = int(steps["host_blocks"].max()) if len(steps) else 0
-    swaps, moved_in = int(steps["swapped"].sum()), int(steps["blocks_in"].sum())
+    sums, block_bytes, num_blocks = steps.sums, host["block_bytes"], host["num_blocks"]
+    peak_blocks, swaps, moved_in = steps.peaks["host_blocks"], sums["swapped"], sums["blocks_in"]
     is_swap = host["mode"] == "swap"
     return {
         "host": {
@@ -64,20 +73,15 @@ def _host(frames: Frames) -> dict[str, object]:
             "peak_blocks": peak_blocks,
             "peak_usage": _share(peak_blocks, num_blocks),
             "swaps": swaps,
-            "recomputed_instead": int(steps["preempted"].sum()) - swaps if is_swap else 0,
-            "hit_rate": _share(moved_in * host["block_size"], int(steps["host_queries"].sum())) if not is_swap else 0.0,
-            "bytes_out": int(steps["blocks_out"].sum()) * block_bytes,
+            "recomputed_instead": sums["preempted"] - swaps if is_swap else 0,
+            "hit_rate": _share(moved_in * host["block_size"], sums["host_queries"]) if not is_swap else 0.0,
+            "bytes_out": sums["blocks_out"] * block_bytes,
             "bytes_in": moved_in * block_bytes,
-            "copy_s": copy_s,
-            "copy_share": _share(copy_s, span_s),
-            "link_busy_share": _share(host["link_busy_s"], span_s),
+            "copy_s": steps.copy_s,
+            "copy_share": _share(steps.copy_s, steps.span_s),
+            "link_busy_share": _share(host["link_busy_s"], steps.span_s),
         }
     }
-
-
-def _span_s(steps: pd.DataFrame) -> float:
-    """From the first step's start to the last one's end."""
-    return float(steps["end_s"].max() - steps["start_s"].min()) if len(steps) else 0.0
 
 
 def _requests(table: pd.DataFrame) -> dict[str, object]:
@@ -95,31 +99,30 @@ def _requests(table: pd.DataFrame) -> dict[str, object]:
     }
 
 
-def _steps(frames: Frames) -> dict[str, object]:
-    steps = frames.steps
-    extrapolated = int(steps["extrapolated"].sum())
-    usage = kv_usage(frames)
+def _steps(steps: StepTotals, meta: Mapping[str, object]) -> dict[str, object]:
+    count, sums, peaks = steps.steps, steps.sums, steps.peaks
+    least = np.array([] if steps.least_free_blocks is None else [steps.least_free_blocks])
     return {
-        "steps": len(steps),
-        "mean_batch": _share(int(steps["num_seqs"].sum()), len(steps)),
-        "mean_step_tokens": _share(int(steps["num_tokens"].sum()), len(steps)),
-        "extrapolated_steps": extrapolated,
-        "extrapolated_share": _share(extrapolated, len(steps)),
-        "peak_running": int(steps["running"].to_numpy(dtype=np.int64).max(initial=0)),
-        "peak_waiting": int(steps["waiting"].to_numpy(dtype=np.int64).max(initial=0)),
-        "peak_kv_usage": float(usage.max(initial=0.0)),
+        "steps": count,
+        "mean_batch": _share(sums["num_seqs"], count),
+        "mean_step_tokens": _share(sums["num_tokens"], count),
+        "extrapolated_steps": sums["extrapolated"],
+        "extrapolated_share": _share(sums["extrapolated"], count),
+        "peak_running": peaks["running"],
+        "peak_waiting": peaks["waiting"],
+        "peak_kv_usage": float(_usage(least, meta).max(initial=0.0)),
     }
 
 
-def _cudagraph(steps: pd.DataFrame) -> dict[str, object] | None:
+def _cudagraph(run: Frames | Digest, steps: StepTotals) -> dict[str, object] | None:
     """Steps by vLLM's runtime mode; the tokens that graphs computed for nobody, and their share of all computed."""
-    if "runtime_mode" not in steps:
+    if not isinstance(run, Digest) and "runtime_mode" not in run.steps:
         return None
-    paddings = int(steps["num_paddings"].sum())
+    paddings = steps.sums["num_paddings"]
     return {
-        "steps": {mode: int((steps["runtime_mode"] == mode).sum()) for mode in ("FULL", "PIECEWISE", "NONE")},
+        "steps": {mode: steps.modes[mode] for mode in ("FULL", "PIECEWISE", "NONE")},
         "num_paddings": paddings,
-        "padding_share": _share(paddings, paddings + int(steps["num_tokens"].sum())),
+        "padding_share": _share(paddings, paddings + steps.sums["num_tokens"]),
     }
 
 
@@ -128,31 +131,35 @@ def kv_usage(frames: Frames) -> NDArray[np.float64]:
 
     Zeros when the run does not say how many blocks there are. Source: BlockPool.get_usage, vLLM 0.32.
     """
-    blocks = frames.meta.get("num_gpu_blocks")
+    return _usage(frames.steps["free_blocks"].to_numpy(dtype=np.float64), frames.meta)
+
+
+def _usage(free_blocks: NDArray[Any], meta: Mapping[str, object]) -> NDArray[np.float64]:
+    blocks = meta.get("num_gpu_blocks")
     if not isinstance(blocks, int) or blocks < 2:
-        return np.zeros(len(frames.steps))
-    return 1.0 - frames.steps["free_blocks"].to_numpy(dtype=np.float64) / (blocks - 1)
+        return np.zeros(len(free_blocks))
+    return 1.0 - free_blocks / (blocks - 1)
 
 
-def ttft_parts_s(frames: Frames) -> dict[str, NDArray[np.float64]]:
+def ttft_parts_s(run: Frames | Digest) -> dict[str, NDArray[np.float64]]:
     """Where the wait for the first token went, from the arrival on, one entry per request that has seen one.
 
     client_queue (waiting for a place under the client's own cap), request_path (HTTP and tokenizer), server_queue
     (until first scheduled), prefill (until the step that sampled it ended), delivery (detokenizer and HTTP).
     vLLM's TTFT counts from the send: all but the first part.
     """
-    seen = frames.requests[frames.requests["first_token_s"].notna()]
+    seen = run.requests[run.requests["first_token_s"].notna()]
     moments = [seen[f"{name}_s"].to_numpy(dtype=np.float64) for name in ("arrival", "send", "queued", "scheduled")]
     client_s = seen["first_token_s"].to_numpy(dtype=np.float64)
-    response_s = frames.meta.get("response_s", 0.0)
+    response_s = run.meta.get("response_s", 0.0)
     assert isinstance(response_s, float | int)
     moments += [client_s - response_s, client_s]
     names = ("client_queue", "request_path", "server_queue", "prefill", "delivery")
     return {name: late - early for name, early, late in zip(names, moments, moments[1:], strict=False)}
 
 
-def _ttft_split_ms(frames: Frames) -> dict[str, object]:
-    return {name: _spread_ms(values_s) for name, values_s in ttft_parts_s(frames).items()}
+def _ttft_split_ms(run: Frames | Digest) -> dict[str, object]:
+    return {name: _spread_ms(values_s) for name, values_s in ttft_parts_s(run).items()}
 
 
 def _spread_ms(values_s: NDArray[np.float64]) -> dict[str, float]:
@@ -171,27 +178,22 @@ def load(frames: Frames) -> dict[str, Any]:
     Hence 1 - 1 / mean_queue_when_queued; 0 says that hardly anybody ever waited. Burstier arrivals raise it, as they
     should. It is capped by the busy share: an engine that idles 10 % of the time has at least that to spare.
     """
-    steps = frames.steps
-    step_s = (steps["end_s"] - steps["start_s"]).to_numpy(dtype=np.float64)
-    at_client = held_at_client(frames)
-    at_server = steps["waiting"].to_numpy(dtype=np.int64)
-    queue = at_client + at_server
-    held_s = float(step_s[queue > 0].sum())
-    mean_queue = float((queue * step_s).sum()) / held_s if held_s > 0 else 0.0
-    span_s = _span_s(steps)
-    busy = min(1.0, _share(float(step_s.sum()), span_s))
+    return _load(step_totals(frames))
+
+
+def _load(steps: StepTotals) -> dict[str, Any]:
+    seconds, span_s = steps.load, steps.span_s
+    mean_queue = seconds.queue_s / seconds.held_s if seconds.held_s > 0 else 0.0
+    busy = min(1.0, _share(seconds.busy_s, span_s))
     utilization = min(busy, 1.0 - 1.0 / mean_queue) if mean_queue > 1.0 else 0.0
     return {
         "utilization": utilization,
         "busy_share": busy,
-        "queued_share": _share(held_s, span_s),
+        "queued_share": _share(seconds.held_s, span_s),
         "mean_queue_when_queued": mean_queue,
         "held_back_by": {
-            **{
-                name: _share(float(step_s[(at_server > 0) & (steps["limit"] == name)].sum()), span_s)
-                for name in _LIMITS
-            },
-            "client_cap": _share(float(step_s[at_client > 0].sum()), span_s),
+            **{name: _share(seconds.limit_s[name], span_s) for name in _LIMITS},
+            "client_cap": _share(seconds.client_s, span_s),
         },
         "ordering_only": utilization >= ORDERING_ONLY_UTILIZATION,
     }

@@ -1,26 +1,23 @@
 """Writes down what happens in a run, as append-only columns. The one idea: pay per event, not per token.
 
-A request that gets one token in every step needs no entry for each: a *run* of steps `(first, last)` says it all, and
-the gaps between its tokens are differences of step ends. Runs open at the first token and after a preemption or a
-skipped step, so only such steps are looked at; the gaps are worked out once, when the request is done.
-Not for deciding anything: the log only looks on.
+A request that gets one token in every step needs no entry for each: a *run* of steps, from its first to its last one,
+says it all. Runs open at the first token and after a preemption or a skipped step, so only such steps are looked at.
+Not for deciding anything: the log only looks on. Nor for what becomes of steps and runs: all of it is `kept`, or only
+its `totals` are.
 """
 
 from __future__ import annotations
 
-from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from sim.report.frames import Frames
-from sim.report.gap_rows import GapRows
-from sim.report.step_rows import BLOCK_STEPS, LIMIT_CODES, MODE_CODES, STEP, StepColumns, StepRows
+from sim.report.frames import Digest, Frames
+from sim.report.kept import Kept
+from sim.report.request_rows import FINISHED, REJECTED, RequestRows
+from sim.report.step_rows import BLOCK_STEPS, LIMIT_CODES, MODE_CODES, STEP, StepRows
+from sim.report.totals import Totals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from sim.core.request import Request as CoreRequest
     from sim.core.step import Limit, StepPlan
@@ -28,11 +25,6 @@ if TYPE_CHECKING:
     from sim.latency.model import StepPrice
     from workloads import Request
 
-_NAN = float("nan")
-_TIMES = ("arrival_s", "send_s", "queued_s", "scheduled_s", "first_token_s", "finish_s")
-_COUNTS = ("priority", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "swaps", "recomputed_tokens")
-REQUEST_COLUMNS = ("request_id", *_COUNTS, *_TIMES, "status", "error")
-"""Of the table of a run of this version."""
 _NO_CHUNKS = (0.0, 0, 0, 0)
 
 
@@ -59,28 +51,26 @@ class QuietSteps(NamedTuple):
 
 
 class RunLog:
-    """Columns of requests and of steps, filled while the run goes on. `response_s`: from a step's end to the client."""
+    """Rows of requests and of steps, filled while the run goes on.
 
-    def __init__(self, response_s: float = 0.0) -> None:
+    response_s: from a step's end to the client. keep_steps: for `frames`; without, for `digest`.
+    """
+
+    def __init__(self, response_s: float = 0.0, *, keep_steps: bool = True) -> None:
         self._response_s = response_s
-        self._ids: list[str] = []
-        self._status: list[str] = []
-        self._errors: dict[int, str] = {}
-        self._times = {name: array("d") for name in _TIMES}
-        self._counts = {name: array("q") for name in _COUNTS}
-        self._gaps = GapRows()
+        self._requests = RequestRows()
+        self._times, self._counts = self._requests.times, self._requests.counts
         self._steps = StepRows()
-        """Rows of the latest steps."""
-        self._columns = StepColumns()
-        """All steps before those."""
-        self._ends = array("d")
-        """End of every step, in seconds."""
+        """The latest steps."""
+        self._before: Kept | Totals = Kept() if keep_steps else Totals(response_s)
+        """What became of the steps before those, and of tokens."""
+        self._num_steps = 0
+        self._end_s = 0.0
+        """Of the last step."""
         self._rows: dict[CoreRequest, int] = {}
         """Live requests -> row."""
         self._open: dict[CoreRequest, int] = {}
         """Live requests that got a token in the last step they could -> first step of that run."""
-        self._closed: dict[CoreRequest, array[int]] = {}
-        """Live requests -> (first, last) of their earlier runs, flat."""
         self._idle: dict[CoreRequest, None] = {}
         """Running requests without an open run, in order: prompts in flight, mostly."""
         self.num_finished = 0
@@ -91,23 +81,19 @@ class RunLog:
 
     def arrived(self, request: Request) -> None:
         """A request is there to be sent: the next row."""
-        self._ids.append(request.request_id)
-        self._status.append("unfinished")
-        for times in self._times.values():
-            times.append(_NAN)
-        for counts in self._counts.values():
-            counts.append(0)
-        self._times["arrival_s"][-1] = request.arrival_s
-        self._counts["priority"][-1] = request.priority
-        self._counts["prompt_tokens"][-1] = request.prompt_tokens
+        self._requests.add(request)
+        if request.after is None:
+            self._before.arrived(request.arrival_s)
 
     def due(self, row: int, now_s: float) -> None:
         """A follow-up turn's real arrival: its earlier turn was answered and thought about."""
         self._times["arrival_s"][row] = now_s
+        self._before.due(now_s)
 
     def sent(self, row: int, now_s: float) -> None:
         """The client sent it."""
         self._times["send_s"][row] = now_s
+        self._before.sent(now_s)
 
     def queued(self, row: int, request: CoreRequest, now_s: float) -> None:
         """It stands in the engine's queue."""
@@ -117,16 +103,15 @@ class RunLog:
     def rejected(self, request: CoreRequest, error: str) -> None:
         """The engine refused it."""
         row = self._rows.pop(request)
-        self._status[row] = "rejected"
-        self._errors[row] = error
+        self._requests.status[row] = REJECTED
+        self._requests.errors[row] = error
 
     def finished(self, request: CoreRequest) -> int:
         """It got its last token in the last step; returns its row."""
         row = self._rows[request]
-        self._close(request, len(self._ends) - 1)
         self._settle(request)
-        self._times["finish_s"][row] = self._ends[-1] + self._response_s
-        self._status[row] = "finished"
+        self._times["finish_s"][row] = self._end_s + self._response_s
+        self._requests.status[row] = FINISHED
         self.num_finished += 1
         return row
 
@@ -136,19 +121,19 @@ class RunLog:
         self, plan: StepPlan, times_s: tuple[float, float, float], price: StepPrice, sampled: SampledTokens
     ) -> None:
         """A step has run: when it started and ended, and what copies took of that. Call it before its plan's commit."""
-        step = len(self._ends)
-        self._append_step(plan, times_s, price, sampled)
         for request, hit in plan.admitted:
             self._admitted(request, hit, times_s[0])
         for request, _ in plan.swapped_in:
             self._idle[request] = None
         for request in plan.preempted:
             self._idle.pop(request, None)
-            self._close(request, step - 1)
+            self._close(request)
         if len(plan.requests) < len(self._open) + len(self._idle):
-            self._close_skipped(plan, step)
+            self._close_skipped(plan)
+        num_continued = len(self._open)
         if self._idle:
-            self._open_started(plan, step)
+            self._open_started(plan, times_s[1])
+        self._append_step(plan, times_s, price, sampled, num_continued)
 
     def is_quiet(self, num_running: int) -> bool:
         """Everybody who runs got a token in the last step: while that goes on there are only steps to write down."""
@@ -163,22 +148,33 @@ class RunLog:
             0.0, 0.0, host_s, 0.0, 0.0,
             num_seqs, num_seqs, 0, num_seqs, num_seqs, num_running, num_waiting, 0,
             0, 0, 0, 0, 0, 0, 0, 0, 0, 0, num_host_blocks, 0, 0, graph.num_tokens - num_seqs,
-            False, LIMIT_CODES[limit], MODE_CODES[graph.mode],
+            num_seqs, num_seqs, False, LIMIT_CODES[limit], MODE_CODES[graph.mode],
         )  # fmt: skip
-        self._steps.add(row, start_s, end_s, free_blocks)
-        self._ends.extend(end_s)
+        self._add_steps(row, start_s, end_s, free_blocks)
         self.num_tokens += num_seqs * len(end_s)
-        self._hand_on_blocks()
 
-    def _hand_on_blocks(self) -> None:
+    def _add_steps(
+        self, row: bytes, start_s: Sequence[float], end_s: Sequence[float], free_blocks: Sequence[int]
+    ) -> None:
+        if not len(end_s):
+            return
+        self._steps.add(row, start_s, end_s, free_blocks)
+        self._before.ended(end_s)
+        self._num_steps += len(end_s)
+        self._end_s = end_s[-1]
         while len(self._steps) >= BLOCK_STEPS:
             self._hand_on(BLOCK_STEPS)
 
     def _hand_on(self, num_steps: int) -> None:
-        self._columns.add(self._steps.take(num_steps))
+        self._before.add(self._steps.take(num_steps), self._requests)
 
     def _append_step(
-        self, plan: StepPlan, times_s: tuple[float, float, float], price: StepPrice, sampled: SampledTokens
+        self,
+        plan: StepPlan,
+        times_s: tuple[float, float, float],
+        price: StepPrice,
+        sampled: SampledTokens,
+        num_continued: int,
     ) -> None:
         start_s, end_s, copy_s = times_s
         num_tokens, num_seqs, num_chunks = plan.total_num_scheduled_tokens, len(plan.requests), len(plan.chunks)
@@ -212,14 +208,14 @@ class RunLog:
             sampled.num_draft_tokens,
             sampled.num_accepted_tokens,
             price.graph.num_tokens - num_tokens,
+            len(self._open),
+            num_continued,
             price.extrapolated,
             LIMIT_CODES[plan.limit],
             MODE_CODES[price.graph.mode],
         )
-        self._steps.add(row, (start_s,), (end_s,), (plan.num_free_blocks,))
-        self._ends.append(end_s)
+        self._add_steps(row, (start_s,), (end_s,), (plan.num_free_blocks,))
         self.num_tokens += sampled.num_tokens
-        self._hand_on_blocks()
 
     def _chunks(self, plan: StepPlan) -> tuple[float, int, int, int]:
         """Query-key pairs of all chunks; of the largest one of a prompt its row, tokens and context."""
@@ -240,64 +236,63 @@ class RunLog:
             self._times["scheduled_s"][row] = start_s
             self._counts["cached_tokens"][row] = hit
 
-    def _close_skipped(self, plan: StepPlan, step: int) -> None:
+    def _close_skipped(self, plan: StepPlan) -> None:
         """Some running requests got nothing in this step (the budget was used up): their runs end before it."""
         scheduled = set(map(id, plan.requests))
         for request in [request for request in self._open if id(request) not in scheduled]:
-            self._close(request, step - 1)
+            self._close(request)
             self._idle[request] = None
 
-    def _open_started(self, plan: StepPlan, step: int) -> None:
+    def _open_started(self, plan: StepPlan, end_s: float) -> None:
         """Requests that get a token again, or their first one, in this step."""
         partial = {id(plan.requests[position]) for position in plan.partial}
         scheduled = set(map(id, plan.requests))
+        first_token_s = self._times["first_token_s"]
         for request in [r for r in self._idle if id(r) in scheduled and id(r) not in partial]:
             del self._idle[request]
-            self._open[request] = step
-            if request not in self._closed:
-                self._closed[request] = array("q")
-                self._times["first_token_s"][self._rows[request]] = self._ends[-1] + self._response_s
+            self._open[request] = self._num_steps
+            row = self._rows[request]
+            if first_token_s[row] == first_token_s[row]:
+                self._before.resumed(request, end_s)
+            else:  # NaN: the first one
+                first_token_s[row] = end_s + self._response_s
 
-    def _close(self, request: CoreRequest, last: int) -> None:
+    def _close(self, request: CoreRequest) -> None:
+        """Its run, if there is one, ended with the last step that was written down."""
         first = self._open.pop(request, None)
         if first is not None:
-            self._closed[request].extend((first, last))
+            self._before.run_over(request, first)
 
     def _settle(self, request: CoreRequest) -> None:
-        """Work out a request's gaps and counts, and forget its runs."""
+        """It gets no more tokens: write its counts, and forget it."""
+        self._close(request)
         row = self._rows.pop(request)
         self._idle.pop(request, None)
         self._counts["output_tokens"][row] = request.num_output_tokens
         self._counts["preemptions"][row] = request.num_preemptions
         self._counts["swaps"][row] = request.num_swaps
         self._counts["recomputed_tokens"][row] = request.num_recomputed_tokens
-        runs = self._closed.pop(request, array("q"))
-        ends = self._ends
-        times = array("d")
-        for first, last in zip(runs[::2], runs[1::2], strict=True):
-            times += ends[first : last + 1]
-        self._gaps.add(row, times)
+        self._before.settled(request, row)
 
     # -- result ----------------------------------------------------------------------------------------------------
 
     def frames(self, meta: Mapping[str, object]) -> Frames:
         """The tables of all that has been logged; requests still on their way are settled as they stand."""
-        import pandas as pd
+        kept = self._before
+        assert isinstance(kept, Kept), "steps are kept"
+        self._settle_all()
+        return Frames(self._requests.frame(), kept.itls(len(self._requests)), kept.steps(), dict(meta))
 
+    def digest(self, meta: Mapping[str, object]) -> Digest:
+        """What is left of a run whose steps were not kept."""
+        totals = self._before
+        assert isinstance(totals, Totals), "steps are not kept"
+        self._settle_all()
+        totals.close()
+        peak = totals.most_tokens_per_s()
+        return Digest(self._requests.frame(), totals.gaps, totals.steps, peak, dict(meta))
+
+    def _settle_all(self) -> None:
         for request in list(self._rows):
-            self._close(request, len(self._ends) - 1)
             self._settle(request)
-        requests = pd.DataFrame(
-            {
-                "request_id": pd.array(self._ids, dtype="str"),
-                **{name: _column(values) for name, values in (self._counts | self._times).items()},
-                "status": pd.Categorical(self._status, categories=["finished", "rejected", "unfinished"]),
-                "error": pd.array([self._errors.get(row, "") for row in range(len(self._ids))], dtype="str"),
-            }
-        )
         self._hand_on(len(self._steps))
-        return Frames(requests, self._gaps.itls(len(self._ids)), self._columns.frame(), dict(meta))
-
-
-def _column(values: array[Any]) -> NDArray[Any]:
-    return np.frombuffer(values, dtype=values.typecode) if len(values) else np.empty(0, dtype=values.typecode)

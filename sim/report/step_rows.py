@@ -47,14 +47,16 @@ _COUNTS = (
     "num_accepted_tokens",
     "num_paddings",
 )
-STEP = struct.Struct(f"={len(_FLOATS)}d{len(_COUNTS)}q?BB")
+_STREAMS = ("streams", "continued")
+"""Requests that got a token in the step, and those of them that got one in the step before, too. For totals only."""
+STEP = struct.Struct(f"={len(_FLOATS)}d{len(_COUNTS) + len(_STREAMS)}q?BB")
 STEP_DTYPE = np.dtype(
     [(name, "f8") for name in _FLOATS]
-    + [(name, "i8") for name in _COUNTS]
+    + [(name, "i8") for name in (*_COUNTS, *_STREAMS)]
     + [("extrapolated", "?"), ("limit", "u1"), ("runtime_mode", "u1")]
 )
 """One step's row, as packed and as read back."""
-STEP_COLUMNS = STEP_DTYPE.names or ()
+STEP_COLUMNS = tuple(name for name in STEP_DTYPE.names or () if name not in _STREAMS)
 LIMIT_CODES = {limit: code for code, limit in enumerate(Limit)}
 MODE_CODES = {mode: code for code, mode in enumerate(GraphMode)}
 LIMITS = [limit.value for limit in Limit]

@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.errors import InputError
-from sim.report.frames import Itls
+from sim.report.frames import Digest, Itls
 from sim.report.insight import insight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pandas as pd
     from numpy.typing import NDArray
 
     from sim.report.frames import Frames
+    from sim.report.gap_totals import GapTotals
 
 _METRICS = ("ttft", "tpot", "itl", "e2el", "client_queue_time", "e2el_including_client_queue")
 _ROWS_AT_ONCE = 4096
@@ -81,25 +83,32 @@ def summarize_as_arrays(frames: Frames, options: SummaryOptions) -> dict[str, ob
     return _result(frames, options, request_lists(frames))
 
 
-def _result(frames: Frames, options: SummaryOptions, lists: Mapping[str, object]) -> dict[str, object]:
-    client = _client_records(frames)
-    span_s = duration_s(frames)
-    capped = frames.meta.get("max_concurrency") is not None
-    rated = _request_rate(frames) != "inf"
-    series = _series_s(client, queued=capped, rated=rated)
-    result = _settings(frames, len(client.success))
-    result |= _totals(client, series, span_s, options, lists)
-    result |= _spec_decode(frames.meta.get("spec_decode"))
+def summarize_digest(digest: Digest, options: SummaryOptions | None = None) -> dict[str, object]:
+    """The same without lists, of a run whose steps were not kept; percentiles of the ITL: see `GapTotals`."""
+    return _result(digest, options or SummaryOptions(), {})
+
+
+def _result(run: Frames | Digest, options: SummaryOptions, lists: Mapping[str, object]) -> dict[str, object]:
+    client = _client_records(run.requests)
+    capped = run.meta.get("max_concurrency") is not None
+    rated = _request_rate(run) != "inf"
+    series: dict[str, NDArray[np.float64] | GapTotals] = {**_series_s(client, queued=capped, rated=rated)}
+    series["itl"] = run.gaps if isinstance(run, Digest) else _itls_s(run.itls, client.success)
+    peak = run.most_tokens_per_s if isinstance(run, Digest) else _most_tokens_per_s(client, run.itls)
+    result = _settings(run, len(client.success))
+    result |= _totals(client, duration_s(run), options, lists, peak)
+    result |= _spec_decode(run.meta.get("spec_decode"))
     for metric in _METRICS:
         if metric in options.percentile_metrics and metric in series:
             result |= _statistics_ms(metric, series[metric], options.percentiles)
-    result["sim"] = {**insight(frames), "goodput_slo_ms": dict(options.goodput_slo_ms)}
+    result["sim"] = {**insight(run), "goodput_slo_ms": dict(options.goodput_slo_ms)}
     return result
 
 
 def latencies_s(frames: Frames) -> dict[str, NDArray[np.float64]]:
     """TTFT, TPOT, ITL and E2EL of the successful requests in seconds, as vLLM's client counts them."""
-    return _series_s(_client_records(frames), queued=False, rated=False)
+    client = _client_records(frames.requests)
+    return {**_series_s(client, queued=False, rated=False), "itl": _itls_s(frames.itls, client.success)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +125,9 @@ class _Client:
     queue_s: NDArray[np.float64]
     prompt_tokens: NDArray[np.int64]
     output_tokens: NDArray[np.int64]
-    itls: Itls
 
 
-def _client_records(frames: Frames) -> _Client:
-    table = frames.requests
+def _client_records(table: pd.DataFrame) -> _Client:
     success = (table["status"] == "finished").to_numpy(dtype=bool)
     arrival_s = table["arrival_s"].to_numpy(dtype=np.float64)
     send_s = table["send_s"].fillna(table["arrival_s"]).to_numpy(dtype=np.float64)
@@ -133,27 +140,25 @@ def _client_records(frames: Frames) -> _Client:
         queue_s=send_s - arrival_s,
         prompt_tokens=table["prompt_tokens"].to_numpy(dtype=np.int64),
         output_tokens=np.where(success, table["output_tokens"].to_numpy(dtype=np.int64), 0),
-        itls=frames.itls,
     )
 
 
-def duration_s(frames: Frames) -> float:
+def duration_s(run: Frames | Digest) -> float:
     """From the workload's start until the last client has its last token, or, cut short, until the last step's end."""
-    ends = [frames.requests[column].max() for column in ("send_s", "finish_s")]
-    ends.append(frames.steps["end_s"].max())
+    ends = [run.requests[column].max() for column in ("send_s", "finish_s")]
+    ends.append(run.steps.end_s if isinstance(run, Digest) else run.steps["end_s"].max())
     return max((float(end) for end in ends if end == end), default=0.0)
 
 
 def _series_s(client: _Client, *, queued: bool, rated: bool) -> dict[str, NDArray[np.float64]]:
-    """Each metric's values over the successful requests, in seconds; the client's queue only when it caps."""
-    ok, itls = client.success, client.itls
+    """Each metric of requests over the successful ones, in seconds; the client's queue only when it caps."""
+    ok = client.success
     gaps = client.output_tokens - 1
     decode_s = client.latency_s - client.ttft_s
     several = ok & (gaps > 0)
     series = {
         "ttft": client.ttft_s[ok],
         "tpot": decode_s[several] / gaps[several],
-        "itl": itls.values_s if ok.all() else itls.values_s[np.repeat(ok, np.diff(itls.offsets))],
         "e2el": client.latency_s[ok],
     }
     if queued:
@@ -163,9 +168,14 @@ def _series_s(client: _Client, *, queued: bool, rated: bool) -> dict[str, NDArra
     return series
 
 
-def _settings(frames: Frames, num_prompts: int) -> dict[str, object]:
+def _itls_s(itls: Itls, success: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """All gaps of the successful requests."""
+    return itls.values_s if success.all() else itls.values_s[np.repeat(success, np.diff(itls.offsets))]
+
+
+def _settings(run: Frames | Digest, num_prompts: int) -> dict[str, object]:
     """The keys that vLLM takes from the bench's own flags."""
-    meta = frames.meta
+    meta = run.meta
     model = meta.get("model") or meta.get("profile")
     return {
         "date": "19700101-000000",
@@ -175,36 +185,35 @@ def _settings(frames: Frames, num_prompts: int) -> dict[str, object]:
         "model_id": model,
         "tokenizer_id": model,
         "num_prompts": num_prompts,
-        "request_rate": _request_rate(frames),
+        "request_rate": _request_rate(run),
         "burstiness": meta.get("burstiness", 1.0),
         "max_concurrency": meta.get("max_concurrency"),
-        **_ramp(frames),
+        **_ramp(run),
     }
 
 
-def _ramp(frames: Frames) -> dict[str, object]:
+def _ramp(run: Frames | Digest) -> dict[str, object]:
     """The ramp's settings, only where there is one, as vLLM writes them."""
-    ramp = {name: frames.meta.get(f"ramp_up_{name}") for name in ("strategy", "start_rps", "end_rps")}
+    ramp = {name: run.meta.get(f"ramp_up_{name}") for name in ("strategy", "start_rps", "end_rps")}
     return {} if ramp["strategy"] is None else {f"ramp_up_{name}": value for name, value in ramp.items()}
 
 
-def _request_rate(frames: Frames) -> object:
-    rate = frames.meta.get("request_rate")
+def _request_rate(run: Frames | Digest) -> object:
+    rate = run.meta.get("request_rate")
     return "inf" if rate is None or rate == math.inf else rate
 
 
 def _totals(
     client: _Client,
-    series: Mapping[str, NDArray[np.float64]],
     span_s: float,
     options: SummaryOptions,
     lists: Mapping[str, object],
+    most_tokens_per_s: float,
 ) -> dict[str, object]:
     completed = int(client.success.sum())
     total_input = int(client.prompt_tokens[client.success].sum())
     total_output = int(client.output_tokens.sum())
     per_s = _Rate(span_s)
-    peak_tokens, peak_requests = _peaks_per_second(client)
     slo_ms = options.goodput_slo_ms
     return {
         "duration": span_s,
@@ -213,12 +222,12 @@ def _totals(
         "total_input_tokens": total_input,
         "total_output_tokens": total_output,
         "request_throughput": per_s(completed),
-        "request_goodput": per_s(_good(client, series, slo_ms)) if slo_ms else None,
+        "request_goodput": per_s(_good(client, slo_ms)) if slo_ms else None,
         "output_throughput": per_s(total_output),
         "total_token_throughput": per_s(total_input + total_output),
         **lists,
-        "max_output_tokens_per_s": peak_tokens,
-        "max_concurrent_requests": peak_requests,
+        "max_output_tokens_per_s": most_tokens_per_s,
+        "max_concurrent_requests": _most_requests_per_s(client),
         "rtfx": 0.0,
     }
 
@@ -233,13 +242,13 @@ class _Rate:
 
 def request_lists(frames: Frames) -> dict[str, NDArray[Any] | Itls | list[str]]:
     """What `--save-detailed` adds, one entry per request, in vLLM's order of keys."""
-    client = _client_records(frames)
+    client = _client_records(frames.requests)
     told = zip(frames.requests["error"], frames.requests["status"], strict=True)
     return {
         "input_lens": client.prompt_tokens,
         "output_lens": client.output_tokens,
         "ttfts": client.ttft_s,
-        "itls": client.itls,
+        "itls": frames.itls,
         "latencies": client.latency_s,
         "start_times": client.start_s,
         "queue_times": client.queue_s,
@@ -260,8 +269,9 @@ def _plain(lists: Mapping[str, NDArray[Any] | Itls | list[str]]) -> dict[str, ob
     return {name: plain(values) for name, values in lists.items()}
 
 
-def _good(client: _Client, series: Mapping[str, NDArray[np.float64]], slo_ms: Mapping[str, float]) -> int:
+def _good(client: _Client, slo_ms: Mapping[str, float]) -> int:
     """Requests within every bound; a single token has a TPOT of 0, so it always meets that one."""
+    series = _series_s(client, queued=False, rated=False)
     tpot_s = np.zeros(len(series["ttft"]))
     tpot_s[client.output_tokens[client.success] > 1] = series["tpot"]
     values_s = {"ttft": series["ttft"], "tpot": tpot_s, "e2el": series["e2el"]}
@@ -271,34 +281,43 @@ def _good(client: _Client, series: Mapping[str, NDArray[np.float64]], slo_ms: Ma
     return int(good.sum())
 
 
-def _peaks_per_second(client: _Client) -> tuple[float, int]:
-    """Most tokens in, and most requests touching, any whole second counted from the first successful send."""
+def _most_tokens_per_s(client: _Client, itls: Itls) -> float:
+    """In any whole second counted from the first successful send."""
     rows = np.flatnonzero(client.success)
     if len(rows) == 0:
-        return 0.0, 0
+        return 0.0
     zero_s = client.start_s[rows].min()
-    ends_s = client.start_s[rows] + client.latency_s[rows]
-    last = math.ceil(ends_s.max() - zero_s)
+    last = math.ceil((client.start_s[rows] + client.latency_s[rows]).max() - zero_s)
     # By seconds that occur, not from first to last: a trace may have gaps of years.
     tokens: Counter[int] = Counter()
     for at in range(0, len(rows), _ROWS_AT_ONCE):
-        seconds = _token_seconds(client, rows[at : at + _ROWS_AT_ONCE], zero_s)
+        seconds = _token_seconds(client, itls, rows[at : at + _ROWS_AT_ONCE], zero_s)
         found = np.unique(seconds[(seconds >= 0) & (seconds <= last)], return_counts=True)
         tokens.update(dict(zip(*(part.tolist() for part in found), strict=True)))
-    edges = np.concatenate((client.start_s[rows] - zero_s, ends_s - zero_s + 1)).astype(np.int64)
-    _, at_edge = np.unique(edges, return_inverse=True)
-    change = np.bincount(at_edge, np.repeat((1, -1), len(rows)))
-    return float(max(tokens.values(), default=0)), int(np.cumsum(change).max())
+    return float(max(tokens.values(), default=0))
 
 
-def _token_seconds(client: _Client, rows: NDArray[np.int64], zero_s: float) -> NDArray[np.int64]:
+def _most_requests_per_s(client: _Client) -> int:
+    """That touch any such second."""
+    starts_s = client.start_s[client.success]
+    if len(starts_s) == 0:
+        return 0
+    zero_s = starts_s.min()
+    ends_s = starts_s + client.latency_s[client.success]
+    edges = np.concatenate((starts_s - zero_s, ends_s - zero_s + 1)).astype(np.int64)
+    _, at = np.unique(edges, return_inverse=True)
+    change = np.bincount(at, np.repeat((1, -1), len(starts_s)))
+    return int(np.cumsum(change).max())
+
+
+def _token_seconds(client: _Client, itls: Itls, rows: NDArray[np.int64], zero_s: float) -> NDArray[np.int64]:
     """The second of every token of some requests.
 
     The times are summed gap by gap, so that a token on a second's edge falls on the same side as vLLM's.
     """
     firsts_s = (client.start_s[rows] + client.ttft_s[rows]).tolist()
     times_s = [
-        np.cumsum(np.concatenate(([first_s], client.itls.row(row))))
+        np.cumsum(np.concatenate(([first_s], itls.row(row))))
         for row, first_s in zip(rows.tolist(), firsts_s, strict=True)
     ]
     return (np.concatenate(times_s) - zero_s).astype(np.int64)
@@ -321,18 +340,20 @@ def _spec_decode(counted: object) -> dict[str, object]:
     }
 
 
-def _statistics_ms(metric: str, values_s: NDArray[np.float64], percentiles: Sequence[float]) -> dict[str, object]:
+def _statistics_ms(
+    metric: str, series: NDArray[np.float64] | GapTotals, percentiles: Sequence[float]
+) -> dict[str, object]:
     """Mean, median, population deviation and the percentiles (linear between ranks); 0 of nothing, as vLLM says."""
-    values_s = values_s if len(values_s) else np.zeros(1)
-    result: dict[str, object] = {
-        f"mean_{metric}_ms": float(np.mean(values_s)) * 1000,
-        f"median_{metric}_ms": float(np.median(values_s)) * 1000,
-        f"std_{metric}_ms": float(np.std(values_s)) * 1000,
-    }
-    for p in percentiles:
-        word = str(int(p)) if int(p) == p else str(p)
-        result[f"p{word}_{metric}_ms"] = float(np.percentile(values_s, p)) * 1000
-    return result
+    names = [f"p{int(p) if int(p) == p else p}_{metric}_ms" for p in percentiles]
+    if isinstance(series, np.ndarray):
+        values_s = series if len(series) else np.zeros(1)
+        figures_s = [float(np.mean(values_s)), float(np.median(values_s)), float(np.std(values_s))]
+        quantiles_s = [float(np.percentile(values_s, p)) for p in percentiles]
+    else:
+        median_s, *quantiles_s = series.quantiles_s([0.5, *(p / 100 for p in percentiles)])
+        figures_s = [series.mean_s(), median_s, series.std_s()]
+    keys = [f"mean_{metric}_ms", f"median_{metric}_ms", f"std_{metric}_ms", *names]
+    return {key: 1000 * value_s for key, value_s in zip(keys, [*figures_s, *quantiles_s], strict=True)}
 
 
 def _slo(pair: str) -> tuple[str, float]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from sim.report.frames import Digest
+
 REQUESTS_FILE = "requests.parquet"
 STEPS_FILE = "steps.parquet"
 _META_KEY = b"elpase"
@@ -34,6 +36,11 @@ def write_frames(frames: Frames, folder: Path) -> None:
     requests["itls_s"] = pa.LargeListArray.from_arrays(frames.itls.offsets, frames.itls.values_s)
     _write(requests, frames.meta, folder / REQUESTS_FILE)
     _write(_columns(frames.steps), frames.meta, folder / STEPS_FILE)
+
+
+def write_requests(digest: Digest, folder: Path) -> None:
+    """Write the first file only, without token gaps: of a run whose steps were not kept."""
+    _write(_columns(digest.requests), digest.meta, folder / REQUESTS_FILE)
 
 
 def read_frames(folder: Path) -> Frames:
@@ -62,7 +69,8 @@ def _column(values: pd.Series) -> pa.Array:
     """Text as plain strings, whatever pandas keeps it in; times keep their NaN rather than become null."""
     if isinstance(values.dtype, np.dtype) and values.dtype != object:
         return pa.array(values.to_numpy(), from_pandas=False)
-    return pa.array(values.astype(object).tolist(), pa.string())
+    text = pa.array(values.array)
+    return (text.dictionary_decode() if pa.types.is_dictionary(text.type) else text).cast(pa.string())
 
 
 def _write(columns: Mapping[str, pa.Array], meta: Mapping[str, object], path: Path) -> None:

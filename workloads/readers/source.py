@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from workloads.errors import TraceError
@@ -42,6 +43,12 @@ def read_head(path: Path) -> tuple[int, str, bool]:
         if text:
             return number, text, whole
     raise TraceError(file=path, field="file", value="an empty file", expected="a trace")
+
+
+def count_lines(path: Path) -> int:
+    """How many lines there are at most; blank ones count."""
+    with _open(path) as stream:
+        return 1 + sum(block.count(b"\n") for block in iter(partial(stream.read, _HEAD_BYTES), b""))
 
 
 def read_document(path: Path) -> str:
