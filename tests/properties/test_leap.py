@@ -1,4 +1,7 @@
-"""Leaping over quiet steps changes nothing: every table of a run is the same, bit for bit, as stepping one by one."""
+"""Leaping over quiet steps changes nothing: every table of a run is the same, bit for bit, as stepping one by one.
+
+Nor does forgetting them: the summary is that of the tables, but for percentiles of the ITL, which are within a bound.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sim.report.log
+import sim.report.step_totals
 from sim.core.config import SchedulerConfig
 from sim.experiment import simulate
 from sim.latency.profile import Profile
+from sim.report.gap_totals import QUANTILE_ERROR
+from sim.report.summary import SummaryOptions
 from workloads import Request
 
 PROFILE = Profile.load("h100-qwen3-14b")
@@ -74,6 +81,42 @@ def assert_same(requests, config, profile, cap):
 @given(runs())
 def test_leaping_equals_stepping(run):
     assert_same(*run)
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs())
+def test_steps_that_are_forgotten_leave_the_same_summary(run):
+    """With blocks of few steps, so that there are many."""
+    requests, config, profile, cap = run
+    options = SummaryOptions(
+        ("ttft", "tpot", "itl", "e2el", "client_queue_time"), (0, 5, 50, 90, 99, 100), {"ttft": 90}
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (sim.report.log, sim.report.step_totals):
+            patch.setattr(module, "BLOCK_STEPS", 7)
+        kept, forgotten = (
+            simulate(requests, config, profile, max_in_flight=cap, outside="clip", keep_steps=keep)
+            for keep in (True, False)
+        )
+        expected, got = (result.record for result in (kept, forgotten))
+        pd.testing.assert_frame_equal(got.requests, expected.requests, check_exact=True)
+        assert len(got.gaps) == len(expected.itls.values_s)
+        assert_same_summary(forgotten.summary(options), kept.summary(options))
+
+
+def assert_same_summary(got, expected):
+    lists = {name for name, value in expected.items() if isinstance(value, list)}
+    assert list(got) == [name for name in expected if name not in lists]
+    assert list(got["sim"]) == list(expected["sim"])
+    bound = got["sim"].pop("itl_percentile_error")
+    assert (bound, expected["sim"].pop("itl_percentile_error")) == (QUANTILE_ERROR, 0.0)
+    for name, value in got.items():
+        if name in ("mean_itl_ms", "std_itl_ms"):
+            assert value == pytest.approx(expected[name], rel=1e-12, abs=1e-9)
+        elif name.endswith("_itl_ms"):
+            assert value == pytest.approx(expected[name], rel=bound)
+        else:
+            assert value == expected[name], name
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -13,6 +13,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import sim.cli.replay
+
 ELPASE = str(Path(sys.executable).with_name("elpase"))
 GOLDEN = json.loads((Path(__file__).parents[1] / "report/golden/bench_serve.json").read_text())["cases"]
 HEADER = "arrival_s,prompt_tokens,output_tokens\n"
@@ -40,6 +42,49 @@ def result_of(elpase, tmp_path, no_pictures):
         return loaded
 
     return result
+
+
+class TestStepsThatAreNotKept:
+    """The summary of a run too long for its steps to be kept."""
+
+    def test_the_same_keys_and_figures_and_no_file_of_steps(self, elpase, tmp_path, no_pictures) -> None:
+        def result_of(how: str) -> dict[str, Any]:
+            done = elpase("replay", "azure-conv", "--limit", 60, how, "--out", tmp_path / "out")
+            assert (done.code, done.err) == (0, f"elpase: wrote {tmp_path / 'out'}/\n")
+            result: dict[str, Any] = json.loads((tmp_path / "out/result.json").read_text())
+            return result
+
+        kept, result = result_of("--keep-steps"), result_of("--no-keep-steps")
+        assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["requests.parquet", "result.json"]
+        assert list(result) == [name for name, value in kept.items() if not isinstance(value, list)]
+        differ = {name for name in result if name != "sim" and result[name] != kept[name]}
+        assert differ <= {f"{figure}_itl_ms" for figure in ("mean", "median", "std", "p99")}
+        assert result["p99_itl_ms"] == pytest.approx(kept["p99_itl_ms"], rel=result["sim"]["itl_percentile_error"])
+        differ = {name for name in result["sim"] if result["sim"][name] != kept["sim"][name]}
+        assert differ == {"flags", "itl_percentile_error"}
+
+    def test_from_some_number_of_requests_on_it_is_said(self, elpase, monkeypatch) -> None:
+        monkeypatch.setattr(sim.cli.replay, "MOST_KEPT", 9)
+        short = ("replay", "azure-conv", "--limit")
+        assert elpase(*short, 9).err == ""
+        assert elpase(*short, 10, "--keep-steps").err == ""
+        assert elpase(*short, 10).err == (
+            "elpase: note: up to 10 requests, more than 9: steps and tokens are not kept (no pictures, no"
+            " steps.parquet, ITL percentiles within 0.02 %); --keep-steps keeps them\n"
+        )
+
+    def test_a_timeline_is_of_steps(self, elpase, tmp_path, monkeypatch, no_pictures) -> None:
+        args = ("replay", "azure-conv", "--limit", 10, "--timeline", "--out", tmp_path / "out")
+        assert elpase(*args, "--no-keep-steps").error == "--timeline needs --keep-steps"
+        monkeypatch.setattr(sim.cli.replay, "MOST_KEPT", 9)
+        assert elpase(*args).code == 0
+        assert (tmp_path / "out/timeline.json.gz").exists()
+
+    def test_what_needs_steps_says_so(self, elpase, tmp_path) -> None:
+        out = tmp_path / "out"
+        elpase("replay", "azure-conv", "--limit", 10, "--no-keep-steps", "--out", out)
+        told = f"{out}: has no steps.parquet: is it what elpase replay --keep-steps --out wrote?"
+        assert elpase("explain", out).error == told
 
 
 @pytest.fixture

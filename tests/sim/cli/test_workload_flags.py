@@ -204,9 +204,12 @@ def test_how_many_requests_there_may_be_is_known_before(args, at_most) -> None:
         assert len(list(trace)) == at_most
 
 
-def test_a_files_number_is_unknown_but_for_its_limit(tmp_path: Path) -> None:
+def test_a_files_lines_are_the_most_that_it_may_have(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,3,2\n")
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n" + "0,3,2\n" * 7)
+    assert len(list(opened(path))) == 7 <= opened(path).at_most <= 9
+    assert opened(path, "--limit", 5).at_most == 5
+    path.write_text('{"start_times": [0, 1], "input_lens": [3, 3], "output_lens": [2, 2]}')
     assert opened(path).at_most is None
     assert opened(path, "--limit", 5).at_most == 5
 
