@@ -140,8 +140,7 @@ def simulate(
         facts["spec_decode"] = sampler.acceptance()
     if isinstance(config, Settled):
         facts["server"] = server(config, profile)
-    facts |= dict(meta or {})
-    return Result(log.frames(facts) if keep_steps else log.digest(facts))
+    return Result((log.frames if keep_steps else log.digest)(facts | dict(meta or {})))
 
 
 def _parts(

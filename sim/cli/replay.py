@@ -42,7 +42,7 @@ RESULT_FILES = (
 )
 EXIT_INTERRUPTED = 130
 MOST_KEPT = 50_000
-"""Requests whose steps and tokens are kept unasked: they take some 10 kB each."""
+"""Requests whose steps and tokens are kept unasked: they take some 7 kB each."""
 
 
 def folder_name(text: str) -> Path:
