@@ -28,7 +28,7 @@ NUM_PROMPTS = 1000
 """vLLM's default of `--num-prompts`."""
 
 MAX_PROMPTS = 10_000_000
-"""More would not fit in memory: a synthetic workload keeps a few numbers for each."""
+"""More would not fit in memory: a run keeps some numbers for each."""
 MAX_TURNS = 1000
 """A turn repeats all turns before it, so long sessions cost their square."""
 

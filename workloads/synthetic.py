@@ -2,12 +2,14 @@
 
 Not for the laws themselves. The one idea: every part draws from its own stream of random numbers, named after the part,
 so changing one part leaves the draws of the others as they were; one seed gives the same requests on every machine.
+Lengths are drawn as the requests are asked for, a block at a time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from workloads.content import Pieces
     from workloads.lengths import LengthLaw
 
+_BLOCK = 4096
+"""Requests that are drawn at once."""
 _SMALLEST_DRAW = 2.0**-54
 """Stands for the 0 that a uniform draw may be: the inverse of the normal distribution has no value there."""
 
@@ -49,7 +53,7 @@ def synthetic(
     """`num_requests` requests drawn with `seed`; with `sessions`, that many sessions of several requests each.
 
     `arrivals` are then the sessions' starts. `prompt_tokens` counts without the `prefixes`, and in a session it is what
-    each turn adds. `remarks`: as in `Trace`. Memory: a few numbers for each request. Raises `TraceError` for
+    each turn adds. `remarks`: as in `Trace`. Memory: one number for each request. Raises `TraceError` for
     num_requests < 1 or seed < 0.
     """
     if num_requests < 1:
@@ -85,9 +89,8 @@ class _Draws:
     def singles(self) -> Iterator[Request]:
         """Requests that stand alone."""
         ids = self._ids()
-        prompts, outputs = self._lengths(self.count)
-        rows = zip(self._starts(), prompts.tolist(), outputs.tolist(), strict=True)
-        for index, ((start_s, prefix), prompt, output) in enumerate(rows):
+        rows = zip(self._starts(), self._lengths(self.count), strict=True)
+        for index, ((start_s, prefix), (prompt, output)) in enumerate(rows):
             content = (*prefix, (ids.text(index), prompt)) if prefix else None
             yield Request(f"{self.name}-{index}", start_s, length(prefix) + prompt, output, content)
 
@@ -99,33 +102,56 @@ class _Draws:
         """Requests that follow one another."""
         counts = self.turns(sessions)
         total = int(counts.sum())
-        prompts, outputs = self._lengths(total)
-        think_s = sessions.think_s * gaps(sessions.think_burstiness, total, stream(self.seed, "think_s"))
+        new = zip(self._lengths(total), self._think_s(sessions, total), strict=True)
         first = 0
-        for index, ((start_s, prefix), count) in enumerate(zip(self._starts(), counts.tolist(), strict=True)):
-            part = slice(first, first + count)
-            columns = (prompts[part].tolist(), outputs[part].tolist(), think_s[part].round(6).tolist())
-            turns = [Turn(*new) for new in zip(*columns, strict=True)]
+        for index, ((start_s, prefix), count) in enumerate(zip(self._starts(), _listed(counts), strict=True)):
+            turns = [Turn(prompt, output, think_s) for (prompt, output), think_s in islice(new, count)]
             yield from session_requests(f"{self.name}-{index}", start_s, prefix, turns, self._ids(), first)
             first += count
 
     def _starts(self) -> Iterator[tuple[float, Pieces]]:
         """For each arrival its time and the prefix that it starts with."""
-        times_s = self.arrivals.times_s(self.count, stream(self.seed, "arrivals")).tolist()
+        times_s = _listed(self.arrivals.times_s(self.count, stream(self.seed, "arrivals")))
         if self.prefixes is None:
             return ((time_s, ()) for time_s in times_s)
-        groups = self.prefixes.groups(self._uniforms("prefixes", self.count)).tolist()
+        groups = self.prefixes.groups(self._uniforms("prefixes", self.count))
         pieces = [self.prefixes.pieces(group) for group in range(len(self.prefixes.lengths))]
-        return ((time_s, pieces[group]) for time_s, group in zip(times_s, groups, strict=True))
+        return ((time_s, pieces[group]) for time_s, group in zip(times_s, _listed(groups), strict=True))
 
-    def _lengths(self, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        prompts = self.prompt_tokens.tokens(self._uniforms("prompt_tokens", n))
-        u = self._uniforms("output_tokens", n)
-        law = self.output_tokens
-        return prompts, law.tokens_after(prompts, u) if isinstance(law, ByPrompt) else law.tokens(u)
+    def _lengths(self, n: int) -> Iterator[tuple[int, int]]:
+        """Prompt and output tokens of n requests."""
+        law, of_prompts, of_outputs = self.output_tokens, *self._streams("prompt_tokens", "output_tokens")
+        for size in _blocks(n):
+            prompts = self.prompt_tokens.tokens(_uniforms(of_prompts, size))
+            u = _uniforms(of_outputs, size)
+            outputs = law.tokens_after(prompts, u) if isinstance(law, ByPrompt) else law.tokens(u)
+            yield from zip(prompts.tolist(), outputs.tolist(), strict=True)
+
+    def _think_s(self, sessions: Sessions, n: int) -> Iterator[float]:
+        (of_gaps,) = self._streams("think_s")
+        for size in _blocks(n):
+            yield from (sessions.think_s * gaps(sessions.think_burstiness, size, of_gaps)).round(6).tolist()
 
     def _ids(self) -> ContentIds:
         return ContentIds(0 if self.prefixes is None else len(self.prefixes.lengths))
 
     def _uniforms(self, part: str, n: int) -> NDArray[np.float64]:
-        return np.maximum(stream(self.seed, part).random(n), _SMALLEST_DRAW)
+        return _uniforms(stream(self.seed, part), n)
+
+    def _streams(self, *parts: str) -> list[np.random.Generator]:
+        return [stream(self.seed, part) for part in parts]
+
+
+def _uniforms(of: np.random.Generator, n: int) -> NDArray[np.float64]:
+    return np.maximum(of.random(n), _SMALLEST_DRAW)
+
+
+def _blocks(n: int) -> Iterator[int]:
+    """Sizes that add up to n. A stream gives the same numbers in blocks as at once."""
+    return (min(_BLOCK, n - at) for at in range(0, n, _BLOCK))
+
+
+def _listed(values: NDArray[Any]) -> Iterator[Any]:
+    """A column's values as Python's own numbers, of which there are few at one time."""
+    for at in range(0, len(values), _BLOCK):
+        yield from values[at : at + _BLOCK].tolist()

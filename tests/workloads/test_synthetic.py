@@ -54,6 +54,15 @@ def test_changing_one_part_leaves_the_draws_of_the_others():
     assert column(prefixed, "prompt_tokens") == [r.prompt_tokens + 64 for r in base]
 
 
+@pytest.mark.parametrize("sessions", [None, Sessions(UniformRange(5, 0.5), think_s=2.0)])
+def test_how_many_are_drawn_at_once_does_not_show(monkeypatch, sessions):
+    drawn = []
+    for size in (1, 7, 4096):
+        monkeypatch.setattr(sys.modules["workloads.synthetic"], "_BLOCK", size)  # the package has a function so named
+        drawn.append(list(synthetic(40, poisson(5.0), PROMPT, LogNormal(30.0, 1.0), sessions=sessions, seed=4)))
+    assert drawn[0] == drawn[1] == drawn[2]
+
+
 def test_streams_of_parts_are_independent():
     """Prompts and outputs of one law must not be the same draws."""
     requests = list(synthetic(2000, poisson(5.0), UniformRange(1000, 0.9), UniformRange(1000, 0.9)))
