@@ -1,7 +1,7 @@
 # make demo   installs elpase into .venv, then replays the built-in workload on the shipped profile; results in demo/
 # make test   installs what the tests need as well, then runs every one
 # make check  formatting, lint, types, who may import whom
-# make bench  speed and memory
+# make bench  speed and memory; make bench-million: with a run of a million requests, which takes some minutes
 # make conform-live  new random cases, decided by the real vLLM (CPU build, 2 GB) and compared at once
 #
 # Needs Python >= 3.11 and nothing else. PYTHON=... picks another interpreter.
@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 PACKAGE := $(VENV)/.has-elpase
 TOOLS := $(VENV)/.has-elpase-and-tools
 
-.PHONY: setup demo test check bench conform-live clean
+.PHONY: setup demo test check bench bench-million conform-live clean
 
 setup: $(TOOLS)
 
@@ -49,6 +49,9 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+bench-million: setup
+	$(BIN)/python -m benchmarks --million
 
 VLLM := .vllm
 CASES ?= 200

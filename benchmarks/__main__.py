@@ -1,4 +1,5 @@
-"""Run every benchmark and print the tables: `python -m benchmarks [TRACE]`, TRACE or $ELPASE_AZURE_CONV as in `replay`.
+"""Run every benchmark and print the tables: `python -m benchmarks [--million] [TRACE]`; a TRACE, or $ELPASE_AZURE_CONV,
+is `replay`'s; `--million` adds a run of a million requests, which takes some minutes.
 
 The one idea: each benchmark has a process of its own, so none warms up the next, and peak memory is its own. Exit code
 1 when the work was not the work expected, or slower than the floor.
@@ -20,6 +21,13 @@ from benchmarks.measure import loop_rounds_per_s
 
 FLOOR_SIMULATED_OVER_REAL = 200
 TRACE_VARIABLE = "ELPASE_AZURE_CONV"
+MILLION = 1_000_000
+LONG = (10_000, 100_000)
+MOST_GROWTH = 1.15
+"""Of the time per request, from the shortest run of `long` to the longest."""
+MOST_BYTES = 600e6
+MOST_S = 240.0
+"""For the million."""
 
 MIB = 1 << 20
 Record = dict[str, Any]
@@ -27,7 +35,8 @@ Record = dict[str, Any]
 
 def main() -> None:
     """Print the tables, then judge by the floor."""
-    trace = sys.argv[1:2] or [value for value in [os.environ.get(TRACE_VARIABLE)] if value]
+    arguments = [argument for argument in sys.argv[1:] if argument != "--million"]
+    trace = arguments[:1] or [value for value in [os.environ.get(TRACE_VARIABLE)] if value]
     console = Console(width=110 if not sys.stdout.isatty() else None)
     rate = loop_rounds_per_s()
     console.print(f"This machine does {rate / 1e6:.1f} million rounds of a plain Python loop per CPU second.\n")
@@ -36,9 +45,28 @@ def main() -> None:
     replays = run("replay", *trace)
     console.print(_replays(replays))
     console.print(_memory(replays))
+    sizes = (*LONG, MILLION) if "--million" in sys.argv else LONG
+    long = [record for size in sizes for record in run("long", str(size))]
+    console.print(_long(long))
     ratio = replays[0]["simulated_s"] / replays[0]["wall_s"]
     if ratio < FLOOR_SIMULATED_OVER_REAL:
         sys.exit(f"benchmarks: simulated over real time: got {ratio:.0f}, expected {FLOOR_SIMULATED_OVER_REAL} or more")
+    judge_long(long)
+
+
+def judge_long(records: list[Record]) -> None:
+    """End the program where the time per request, or memory, grows with the run."""
+    first, last = (record["loop_rounds"] / record["requests"] for record in (records[0], records[-1]))
+    if last > MOST_GROWTH * first:
+        sys.exit(
+            f"benchmarks: loop rounds per request grow from {first:.0f} to {last:.0f}: at most {MOST_GROWTH} times"
+        )
+    if records[-1]["peak_bytes"] > MOST_BYTES:
+        sys.exit(
+            f"benchmarks: peak memory: got {records[-1]['peak_bytes'] / 1e6:.0f} MB, at most {MOST_BYTES / 1e6:.0f}"
+        )
+    if records[-1]["wall_s"] > MOST_S:
+        sys.exit(f"benchmarks: got {records[-1]['wall_s']:.0f} s, at most {MOST_S:.0f}")
 
 
 def run(name: str, *arguments: str) -> list[Record]:
@@ -86,6 +114,17 @@ def _memory(records: list[Record]) -> Table:
     table.add_row("Python and elpase, before it", f"{records[0]['loaded_bytes'] / MIB:.0f}")
     for record in records:
         table.add_row(record["what"], f"{record['peak_bytes'] / MIB:.0f}")
+    return table
+
+
+def _long(records: list[Record]) -> Table:
+    columns = ("steps", "simulated s", "real s", "CPU s", "us/request", "loop rounds/request", "peak MB")
+    table = _table("Long runs, summary only: azure-conv at 5 requests/s", "requests", *columns)
+    for record in records:
+        count, cpu_s = record["requests"], record["cpu_s"]
+        seconds = (f"{record['simulated_s']:,.0f}", f"{record['wall_s']:.1f}", f"{cpu_s:.1f}")
+        costs = (f"{cpu_s / count * 1e6:.0f}", f"{record['loop_rounds'] / count:,.0f}")
+        table.add_row(f"{count:,}", f"{record['steps']:,}", *seconds, *costs, f"{record['peak_bytes'] / 1e6:.0f}")
     return table
 
 

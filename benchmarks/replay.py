@@ -49,7 +49,7 @@ def _library(trace: str) -> dict[str, object]:
 
 def _replay(trace: str) -> tuple[Result, dict[str, object]]:
     result = simulate(open_workload(trace))
-    return result, result.summary()
+    return result, result.summary(detailed=False)
 
 
 def _command(trace: str) -> dict[str, object]:

@@ -81,14 +81,15 @@ class Result:
         """The same, with more said of its making (`Frames.meta`)."""
         return Result(replace(self.record, meta={**self.meta, **meta}))
 
-    def summary(self, options: SummaryOptions | None = None) -> dict[str, object]:
+    def summary(self, options: SummaryOptions | None = None, *, detailed: bool = True) -> dict[str, object]:
         """The result as `vllm bench serve --save-detailed` writes it, plus a `sim` block.
 
-        Without `keep_steps` it has no lists, and the ITL's percentiles are within `sim.itl_percentile_error`.
+        detailed: with its lists, one entry per request, `itls` one per token. Without `keep_steps` there are none, and
+        the ITL's percentiles are within `sim.itl_percentile_error`.
         """
         if isinstance(self.record, Digest):
             return summarize_digest(self.record, options)
-        return summarize(self.record, options)
+        return summarize(self.record, options, detailed=detailed)
 
 
 def simulate(
