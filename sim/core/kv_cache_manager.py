@@ -77,7 +77,8 @@ class KVCacheManager:
         if self._reserve_full_isl:
             total = max(total, request.num_tokens)
         needed = self.blocks_for(total) - request.num_blocks - len(hit)
-        needed += sum(block.ref_cnt == 0 for block in hit)
+        if hit:
+            needed += sum(block.ref_cnt == 0 for block in hit)
         if anything_running:
             needed += self._watermark_blocks
         if needed > self.block_pool.num_free_blocks:
@@ -105,6 +106,8 @@ class KVCacheManager:
         return True
 
     def _hold(self, request: Request, hit: list[Block]) -> None:
+        if not hit:
+            return
         self.block_pool.touch(hit)
         request.blocks += hit
         request.num_blocks += len(hit)
@@ -151,8 +154,9 @@ class KVCacheManager:
         if request.nameless:
             cached = request.num_cached_blocks
             self.block_pool.give_back(cached, request.num_blocks - cached)
-        self.block_pool.free(reversed(request.blocks))
-        request.blocks = []
+        if request.blocks:
+            self.block_pool.free(reversed(request.blocks))
+            request.blocks = []
         request.num_blocks = request.num_cached_blocks = 0
 
     def cache_blocks(self, request: Request, num_tokens: int) -> None:

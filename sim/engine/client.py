@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     import simpy
 
+    from sim.engine.clock import Clock
     from sim.latency.profile import ClientTerms
     from sim.report.log import RunLog
     from workloads import Request
@@ -24,7 +25,7 @@ class Client:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         requests: Iterable[Request],
         submit: Callable[[int, Request], None],
         terms: ClientTerms,
@@ -56,14 +57,17 @@ class Client:
             self._env.process(self._next_turn(row, turn, self._env.now))
 
     def _send_all(self) -> Generator[simpy.Event]:
+        env = self._env
         for row, request in enumerate(self._requests):
             self._log.arrived(request)
             if request.after is not None:
                 self._hold(row, request)
                 continue
-            if request.arrival_s > self._env.now:
-                yield self._env.timeout(request.arrival_s - self._env.now)
-            yield from self._send(row, request)
+            if request.arrival_s > env.now:
+                yield env.timeout(request.arrival_s - env.now)
+            if self._free_slots < 1:
+                yield from self._wait_for_slot()
+            self._send(row, request)
 
     def _hold(self, row: int, request: Request) -> None:
         assert request.after is not None
@@ -76,16 +80,19 @@ class Client:
         due_s = max(request.arrival_s, answered_s + request.think_s)
         yield self._env.timeout(max(0.0, due_s - self._env.now))
         self._log.due(row, self._env.now)
-        yield from self._send(row, request)
+        yield from self._wait_for_slot()
+        self._send(row, request)
 
-    def _send(self, row: int, request: Request) -> Generator[simpy.Event]:
+    def _wait_for_slot(self) -> Generator[simpy.Event]:
         while self._free_slots < 1:
             if self._slot_freed is None:
                 self._slot_freed = self._env.event()
             yield self._slot_freed
+
+    def _send(self, row: int, request: Request) -> None:
         self._free_slots -= 1
         self._log.sent(row, self._env.now)
         terms = self._terms
         delay_s = terms.request_s + terms.request_token_s * request.prompt_tokens
-        # No process per request: a timeout with a callback is an event, a process would be three.
-        self._env.timeout(delay_s).callbacks.append(lambda _: self._submit(row, request))
+        # No process per request: a call is an event, a process would be three.
+        self._env.call(lambda: self._submit(row, request), delay_s)

@@ -7,9 +7,13 @@ Whoever waits for an alarm goes before all else of that moment, so it makes no d
 from __future__ import annotations
 
 from heapq import heappush
+from typing import TYPE_CHECKING
 
 import simpy
-from simpy.events import URGENT
+from simpy.events import NORMAL, URGENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Clock(simpy.Environment):
@@ -20,8 +24,17 @@ class Clock(simpy.Environment):
         event = simpy.Event(self)
         event._ok = True
         event._value = None
-        heappush(self._queue, (max(time_s, self.now), URGENT, next(self._eid), event))
+        now_s = self._now
+        heappush(self._queue, (time_s if time_s > now_s else now_s, URGENT, next(self._eid), event))
         return event
+
+    def call(self, callback: Callable[[], None], delay_s: float) -> None:
+        """Call somebody later. Cheaper than a process, and than a timeout with a callback."""
+        event = simpy.Event(self)
+        event._ok = True
+        event._value = None
+        event.callbacks = [lambda _: callback()]
+        heappush(self._queue, (self._now + delay_s, NORMAL, next(self._eid), event))
 
     def sooner(self, event: simpy.Event, time_s: float) -> simpy.Event:
         """An event of `at` for an earlier time, with everybody who waits for `event`, which nobody does from now on."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sim.report.log import RunLog, SampledTokens
     from workloads import Request
 
-_SHORT_LEAP, _LONG_LEAP = 32, 1024
+_SHORT_LEAP, _LONG_LEAP = 16, 1024
 """Rounds that the first leap tries, and the most: each one that nobody shortens doubles the next."""
 _LIVELOCK_CHECK_STEPS = 1_000
 _LIVELOCK_FACTOR = 10
@@ -222,7 +222,7 @@ class Replica:
         if not (self._log.is_quiet(len(running)) if flying is None else flying.is_for(running)):
             return None
         stretches, finishes = outlook(self.scheduler, self._longest_leap)
-        costs_s = self._pricing.price_decodes(stretches)
+        costs_s = self._pricing.price_decodes(stretches) if stretches else []
         if not costs_s:
             return None
         in_flight_end_s = None if flying is None else flying.end_s
@@ -300,8 +300,7 @@ class Replica:
 
     def _answer(self, request: Request) -> None:
         """The client reads the answer's end a little later."""
-        delay = self._env.timeout(self._pricing.profile.client.response_s)
-        delay.callbacks.append(lambda _: self._on_answer(request))
+        self._env.call(lambda: self._on_answer(request), self._pricing.profile.client.response_s)
 
     def _check_progress(self, plan: StepPlan) -> None:
         """Name who is stuck instead of going round for ever."""

@@ -74,18 +74,21 @@ class StepRows:
         self._alike = bytearray()
         self._lengths = array("q")
         """A row for each run of steps that are alike, and of how many steps."""
-        self._own: dict[str, array[Any]] = {"start_s": array("d"), "end_s": array("d"), "free_blocks": array("q")}
+        self._start_s = array("d")
+        self._end_s = array("d")
+        self._free_blocks = array("q")
         """What differs, of every step."""
 
     def __len__(self) -> int:
-        return len(self._own["end_s"])
+        return len(self._end_s)
 
     def add(self, row: bytes, start_s: Sequence[float], end_s: Sequence[float], free_blocks: Sequence[int]) -> None:
         """The next steps: a row for all of them, and what takes the place of these columns in it."""
         self._alike += row
         self._lengths.append(len(end_s))
-        for column, values in zip(self._own.values(), (start_s, end_s, free_blocks), strict=True):
-            column.extend(values)
+        self._start_s.extend(start_s)
+        self._end_s.extend(end_s)
+        self._free_blocks.extend(free_blocks)
 
     def take(self, num_steps: int) -> NDArray[np.void]:
         """The first steps, one row each."""
@@ -99,7 +102,8 @@ class StepRows:
             lengths[runs] -= left
         rows = np.repeat(np.frombuffer(self._alike[: len(counts) * STEP.size], dtype=STEP_DTYPE), counts)
         del self._alike[: runs * STEP.size], lengths[:runs]
-        for name, column in self._own.items():
+        own: dict[str, array[Any]] = {"start_s": self._start_s, "end_s": self._end_s, "free_blocks": self._free_blocks}
+        for name, column in own.items():
             rows[name] = column[:num_steps]
             del column[:num_steps]
         return rows
