@@ -174,8 +174,9 @@ class KVCacheManager:
 
     def _extend(self, request: Request, num_tokens: int) -> None:
         """Hold blocks for `num_tokens` tokens and lookahead, and hash those that are full of known tokens."""
-        missing = self.blocks_for(self._with_lookahead(num_tokens)) - request.num_blocks
+        total = self._with_lookahead(num_tokens)
+        missing = self.blocks_for(total) - request.num_blocks
         if missing > 0:
             self.block_pool.take(missing)
-            self.own(request, self._with_lookahead(num_tokens))
+            self.own(request, total)
         self.cache_blocks(request, min(num_tokens, request.num_tokens))

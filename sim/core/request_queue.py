@@ -36,25 +36,19 @@ class RequestQueue(Protocol):
     def __iter__(self) -> Iterator[Request]: ...
 
 
-class FCFSQueue:
+class FCFSQueue(deque["Request"]):
     """First come, first served; preempted requests go to the front."""
 
-    def __init__(self) -> None:
-        self._queue: deque[Request] = deque()
-        self.add = self._queue.append
-        self.pop = self._queue.popleft
-        self.prepend = self._queue.appendleft
-        self.remove = self._queue.remove
+    add = deque.append
+    prepend = deque.appendleft
+
+    def pop(self) -> Request:  # type: ignore[override]  # a deque's is from the other end
+        """Take out the request at the front."""
+        return self.popleft()
 
     def peek(self) -> Request:
         """The request at the front."""
-        return self._queue[0]
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def __iter__(self) -> Iterator[Request]:
-        return iter(self._queue)
+        return self[0]
 
 
 class PriorityQueue:

@@ -172,7 +172,7 @@ class Replica:
     def _has_work(self) -> bool:
         """A step is worth deciding, if only to learn that nothing can be scheduled: KV may have to go to the host."""
         scheduler = self.scheduler
-        return scheduler.num_unfinished > 0 or scheduler.has_news()
+        return bool(scheduler.running) or scheduler.num_held > 0 or scheduler.has_news()
 
     def _launch(self, now_s: float) -> bool:
         """Decide a step and hand it to the device; False when there is nothing to do before an output is back."""

@@ -49,25 +49,26 @@ class Graphs:
     """Tokens of each decode in those: 1, and the drafts that it verifies."""
     mixed_mode: GraphMode = GraphMode.PIECEWISE
     """How `mixed` steps run; FULL where attention can be captured for any step."""
-    decode_padding: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Position n: the tokens that a pure decode of n computes. As long as the largest size + 1: beyond, no padding."""
-    mixed_padding: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    decode_padding: tuple[GraphRun, ...] = field(init=False, repr=False, compare=False)
+    """Position n: how a pure decode of n tokens runs. As long as the largest size + 1: beyond, no padding."""
+    mixed_padding: tuple[GraphRun, ...] = field(init=False, repr=False, compare=False)
     """The same for other steps."""
 
     def __post_init__(self) -> None:
         if any(size < 1 for size in self.sizes) or list(self.sizes) != sorted(set(self.sizes)):
             raise InputError(field="sizes", value=list(self.sizes), expected="ascending batch sizes from 1")
         decodes = self.sizes if self.decode_sizes is None else self.decode_sizes
-        object.__setattr__(self, "decode_padding", _staircase(decodes))
-        object.__setattr__(self, "mixed_padding", _staircase(self.sizes) if self.mixed else ())
+        mixed = self.sizes if self.mixed else ()
+        object.__setattr__(self, "decode_padding", _staircase(decodes, GraphMode.FULL))
+        object.__setattr__(self, "mixed_padding", _staircase(mixed, self.mixed_mode))
 
     def run(self, num_tokens: int, num_seqs: int, chunk_tokens: int) -> GraphRun:
         """How a step of so many tokens runs, of which `chunk_tokens` are in chunks."""
         decodes = not chunk_tokens and num_tokens == self.query_len * num_seqs
         if decodes and num_tokens < len(self.decode_padding):
-            return GraphRun(self.decode_padding[num_tokens], GraphMode.FULL)
+            return self.decode_padding[num_tokens]
         if num_tokens < len(self.mixed_padding):
-            return GraphRun(self.mixed_padding[num_tokens], self.mixed_mode)
+            return self.mixed_padding[num_tokens]
         return GraphRun(num_tokens, GraphMode.NONE)
 
     def padded(self, num_tokens: int, chunk_tokens: int) -> int:
@@ -75,11 +76,11 @@ class Graphs:
         return self.run(num_tokens, num_tokens, chunk_tokens).num_tokens
 
 
-def _staircase(sizes: tuple[int, ...]) -> tuple[int, ...]:
+def _staircase(sizes: tuple[int, ...], mode: GraphMode) -> tuple[GraphRun, ...]:
     """Position n: the smallest size that holds n."""
-    padded = [0] if sizes else []
+    padded = [GraphRun(0, mode)] if sizes else []
     for size in sizes:
-        padded += [size] * (size + 1 - len(padded))
+        padded += [GraphRun(size, mode)] * (size + 1 - len(padded))
     return tuple(padded)
 
 

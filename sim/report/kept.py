@@ -15,8 +15,6 @@ from sim.report.frames import Itls
 from sim.report.step_rows import StepColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
     from numpy.typing import NDArray
 
@@ -31,8 +29,8 @@ class Kept:
         self._columns = StepColumns()
         self._ends_s = array("d")
         """End of every step."""
-        self._runs: dict[CoreRequest, array[int]] = {}
-        """Live requests -> (first, last) of their runs that are over, flat."""
+        self._runs: dict[CoreRequest, list[tuple[int, int]]] = {}
+        """Live requests -> (first, last + 1) of their runs that are over."""
         self._gaps_s = array("d")
         self._rows = array("q")
         self._stops = array("q")
@@ -47,9 +45,9 @@ class Kept:
     def sent(self, now_s: float) -> None:
         """The client has sent a request."""
 
-    def ended(self, ends_s: Sequence[float]) -> None:
+    def ended(self, ends_s: list[float]) -> None:
         """The next steps: when they ended."""
-        self._ends_s.extend(ends_s)
+        self._ends_s.fromlist(ends_s)
 
     def add(self, rows: NDArray[np.void], _requests: RequestRows) -> None:
         """Steps that have ended, in order, sooner or later."""
@@ -57,16 +55,16 @@ class Kept:
 
     def run_over(self, request: CoreRequest, first: int) -> None:
         """It got a token in each step from `first` to the last one that ended, but gets none in the next."""
-        self._runs.setdefault(request, array("q")).extend((first, len(self._ends_s) - 1))
+        self._runs.setdefault(request, []).append((first, len(self._ends_s)))
 
     def resumed(self, request: CoreRequest, end_s: float) -> None:
         """It gets a token again, at `end_s`."""
 
     def settled(self, request: CoreRequest, row: int) -> None:
         """It gets no more tokens."""
-        times_s, runs = array("d"), self._runs.pop(request, array("q"))
-        for first, last in zip(runs[::2], runs[1::2], strict=True):
-            times_s += self._ends_s[first : last + 1]
+        times_s = array("d")
+        for first, stop in self._runs.pop(request, ()):
+            times_s += self._ends_s[first:stop]
         if len(times_s) > 1:
             ends_s = np.frombuffer(times_s)
             self._gaps_s.frombytes((ends_s[1:] - ends_s[:-1]).tobytes())

@@ -139,9 +139,7 @@ class RunLog:
         """Everybody who runs got a token in the last step: while that goes on there are only steps to write down."""
         return not self._idle and len(self._open) == num_running
 
-    def quiet_steps(
-        self, steps: QuietSteps, start_s: Sequence[float], end_s: Sequence[float], free_blocks: Sequence[int]
-    ) -> None:
+    def quiet_steps(self, steps: QuietSteps, start_s: list[float], end_s: list[float], free_blocks: list[int]) -> None:
         """Several quiet steps have run: when each started and ended, and the free blocks after it was made."""
         host_s, num_seqs, num_running, num_waiting, limit, graph, num_host_blocks = steps
         row = STEP.pack(
@@ -153,11 +151,7 @@ class RunLog:
         self._add_steps(row, start_s, end_s, free_blocks)
         self.num_tokens += num_seqs * len(end_s)
 
-    def _add_steps(
-        self, row: bytes, start_s: Sequence[float], end_s: Sequence[float], free_blocks: Sequence[int]
-    ) -> None:
-        if not len(end_s):
-            return
+    def _add_steps(self, row: bytes, start_s: list[float], end_s: list[float], free_blocks: list[int]) -> None:
         self._steps.add(row, start_s, end_s, free_blocks)
         self._before.ended(end_s)
         self._num_steps += len(end_s)
@@ -201,8 +195,8 @@ class RunLog:
             sum([hit for _, hit in plan.admitted]),
             *largest,
             len(plan.swapped_out),
-            sum([blocks for _, blocks in (*plan.swapped_out, *plan.stores)]),
-            sum([blocks for _, blocks in (*plan.swapped_in, *plan.loads)]),
+            _num_blocks(plan.swapped_out) + _num_blocks(plan.stores),
+            _num_blocks(plan.swapped_in) + _num_blocks(plan.loads),
             plan.host_queries,
             plan.num_host_blocks,
             sampled.num_draft_tokens,
@@ -214,7 +208,7 @@ class RunLog:
             LIMIT_CODES[plan.limit],
             MODE_CODES[price.graph.mode],
         )
-        self._add_steps(row, (start_s,), (end_s,), (plan.num_free_blocks,))
+        self._add_steps(row, [start_s], [end_s], [plan.num_free_blocks])
         self.num_tokens += sampled.num_tokens
 
     def _chunks(self, plan: StepPlan) -> tuple[float, int, int, int]:
@@ -296,3 +290,7 @@ class RunLog:
         for request in list(self._rows):
             self._settle(request)
         self._hand_on(len(self._steps))
+
+
+def _num_blocks(moved: Sequence[tuple[object, int]]) -> int:
+    return sum([blocks for _, blocks in moved]) if moved else 0

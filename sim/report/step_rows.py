@@ -17,8 +17,6 @@ from sim.core.step import Limit
 from sim.latency.graphs import GraphMode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
     from numpy.typing import NDArray
 
@@ -82,13 +80,13 @@ class StepRows:
     def __len__(self) -> int:
         return len(self._end_s)
 
-    def add(self, row: bytes, start_s: Sequence[float], end_s: Sequence[float], free_blocks: Sequence[int]) -> None:
+    def add(self, row: bytes, start_s: list[float], end_s: list[float], free_blocks: list[int]) -> None:
         """The next steps: a row for all of them, and what takes the place of these columns in it."""
         self._alike += row
         self._lengths.append(len(end_s))
-        self._start_s.extend(start_s)
-        self._end_s.extend(end_s)
-        self._free_blocks.extend(free_blocks)
+        self._start_s.fromlist(start_s)
+        self._end_s.fromlist(end_s)
+        self._free_blocks.fromlist(free_blocks)
 
     def take(self, num_steps: int) -> NDArray[np.void]:
         """The first steps, one row each."""

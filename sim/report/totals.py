@@ -17,8 +17,6 @@ from sim.report.gap_totals import GapTotals, TokensPerSecond
 from sim.report.step_totals import StepTotals, load_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from sim.core.request import Request as CoreRequest
@@ -53,7 +51,7 @@ class Totals:
         """The client has sent a request."""
         self._queue.sends_s.append(now_s)
 
-    def ended(self, ends_s: Sequence[float]) -> None:
+    def ended(self, ends_s: list[float]) -> None:
         """The next steps: when they ended."""
         self._end_s = ends_s[-1]
 
