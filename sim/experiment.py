@@ -18,6 +18,7 @@ from sim.engine.sampler import Sampler
 from sim.errors import InputError
 from sim.host import HostLink
 from sim.latency import served
+from sim.latency.graph_flags import mode_of
 from sim.latency.profile import DEFAULT_PROFILE, Profile
 from sim.report.frames import Digest
 from sim.report.log import RunLog
@@ -187,6 +188,7 @@ def _host(config: SchedulerConfig, link: Link) -> dict[str, object]:
             "both_bytes_per_s": link.spec.both_bytes_per_s,
             "latency_s": link.spec.latency_s,
             "link_busy_s": link.busy_s,
+            "link_end_s": link.worked_out_s,
         }
     }
 
@@ -222,6 +224,7 @@ def server(config: Settled, profile: Profile) -> dict[str, object]:
         "dtype": profile.dtype if said.dtype == "auto" else said.dtype,
         "kv_cache_dtype": said.kv_cache_dtype,
         "num_gpu_blocks_from": config.kv.origin,
+        "cudagraph_mode": mode_of(used.graphs),
         "cudagraph_capture_sizes": list(used.graphs.sizes),
         "host_time": used.host,
         "speculation": None if drafts is None else {**asdict(drafts), "drafter": asdict(config.drafter)},

@@ -47,6 +47,11 @@ class Link:
         self._queues: dict[Way, deque[Copy]] = {way: deque() for way in Way}
         self._now_s = 0.0
 
+    @property
+    def worked_out_s(self) -> float:
+        """How far its copies have been worked out: the last one's end, when all are over."""
+        return self._now_s
+
     def copy(self, way: Way, num_blocks: int, start_s: float) -> Copy:
         """Copy blocks, from `start_s` or when the way is free after that."""
         self.advance(start_s)

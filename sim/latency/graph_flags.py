@@ -45,10 +45,27 @@ def settled_graphs(settled: Settled, capability: tuple[int, int] = (9, 0)) -> Gr
         if largest is not None and captured[-1:] != (largest,):
             expected = f"{max(captured, default=0)}, the largest of cudagraph_capture_sizes that fits into a step"
             raise InputError(field="max_cudagraph_capture_size", value=largest, expected=expected)
+    return graphs_of(mode, captured, query_len, seqs)
+
+
+def graphs_of(mode: str, sizes: tuple[int, ...], query_len: int, max_num_seqs: int) -> Graphs:
+    """The graphs of a mode (vLLM's `cudagraph_mode`) that were captured at these sizes."""
+    if mode == "NONE" or not sizes:
+        return NO_GRAPHS
     if mode == "FULL":
-        return Graphs(captured, mixed=True, query_len=query_len, mixed_mode=GraphMode.FULL)
-    decodes = _decode_sizes(captured, query_len, seqs) if mode.startswith("FULL") else ()
-    return Graphs(captured, mixed=mode.endswith("PIECEWISE"), decode_sizes=decodes, query_len=query_len)
+        return Graphs(sizes, mixed=True, query_len=query_len, mixed_mode=GraphMode.FULL)
+    decodes = _decode_sizes(sizes, query_len, max_num_seqs) if mode.startswith("FULL") else ()
+    return Graphs(sizes, mixed=mode.endswith("PIECEWISE"), decode_sizes=decodes, query_len=query_len)
+
+
+def mode_of(graphs: Graphs) -> str:
+    """Which mode such graphs are of."""
+    if not graphs.sizes:
+        return "NONE"
+    if graphs.mixed_mode is GraphMode.FULL:
+        return "FULL"
+    whole = len(graphs.decode_padding) > 0
+    return ("FULL_AND_PIECEWISE" if whole else "PIECEWISE") if graphs.mixed else "FULL_DECODE_ONLY"
 
 
 def _decode_sizes(captured: tuple[int, ...], query_len: int, max_num_seqs: int) -> tuple[int, ...]:

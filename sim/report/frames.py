@@ -62,8 +62,8 @@ class Frames:
         null block); max_concurrency (cap in flight, None = open loop); request_rate (requests/s, None for a trace's
         own times); burstiness; ramp_up_strategy, ramp_up_start_rps, ramp_up_end_rps (vLLM bench's flags); response_s
         (from a step's end until the client sees its tokens); partial (the run was cut short); host (dict, where KV goes
-        to host memory: mode, num_blocks, block_bytes, link_busy_s); spec_decode (dict, where drafts are verified:
-        num_drafts, num_draft_tokens, num_accepted_tokens_per_pos).
+        to host memory: mode, num_blocks, block_bytes, link_busy_s, link_end_s); spec_decode (dict, where drafts are
+        verified: num_drafts, num_draft_tokens, num_accepted_tokens_per_pos).
     """
 
     requests: pd.DataFrame

@@ -79,9 +79,14 @@ def _host(steps: StepTotals, meta: Mapping[str, object]) -> dict[str, object]:
             "bytes_in": moved_in * block_bytes,
             "copy_s": steps.copy_s,
             "copy_share": _share(steps.copy_s, steps.span_s),
-            "link_busy_share": _share(host["link_busy_s"], steps.span_s),
+            "link_busy_share": link_busy_share(host, steps.start_s, steps.end_s) if steps.steps else 0.0,
         }
     }
+
+
+def link_busy_share(host: Mapping[str, Any], start_s: float, end_s: float) -> float:
+    """Of the time from the first step to the last one's end, or the last copy's: stores may outlast the steps."""
+    return _share(host["link_busy_s"], max(end_s, host.get("link_end_s", 0.0)) - start_s)
 
 
 def _requests(table: pd.DataFrame) -> dict[str, object]:

@@ -20,7 +20,10 @@ from sim.report.explain.gaps import itl, worst_gaps
 from sim.report.explain.knobs import endings, knobs
 from sim.report.explain.load import saturation, thrash, ttft_parts
 from sim.report.explain.of_concurrency import find_client_cap, find_overload, find_seqs
+from sim.report.explain.of_copies import find_copies, find_full_link
+from sim.report.explain.of_drafts import find_drafts
 from sim.report.explain.of_memory import find_memory, find_thrash
+from sim.report.explain.of_overheads import find_graphs, find_host
 from sim.report.explain.of_steps import find_large_budget, find_small_budget, find_threshold, find_unchunked
 from sim.report.explain.prices import Prices
 from sim.report.explain.run import Run, of_folder, of_frames
@@ -43,6 +46,8 @@ _OF_SETTINGS = (
     find_threshold,
 )
 """What can keep requests waiting and can be set."""
+_OF_TIME = (find_copies, find_full_link, find_host, find_drafts, find_graphs)
+"""What takes time from all steps, whoever waits."""
 _OF_CONCURRENCY = ("thrash", "kv_blocks", "admission_gate", "watermark", "max_num_seqs", "max_concurrency")
 """Beside these, and alone, a load can be too much: when no number of requests at once would carry it."""
 
@@ -78,6 +83,7 @@ def _findings(facts: Facts) -> tuple[Finding, ...]:
         found.append(overload)
     if not any(finding.cause == "budget_too_small" for finding in found) and (tail := find_large_budget(facts)):
         found.append(tail)
+    found += [finding for find in _OF_TIME for finding in [find(facts)] if finding is not None]
     # Thrash first, as it makes all else worse; then by time.
     return tuple(sorted(found, key=lambda finding: (finding.cause != "thrash", -finding.share)))
 

@@ -20,6 +20,11 @@ Cause = Literal[
     "long_prefill_token_threshold",
     "chunked_prefill_off",
     "overload",
+    "copies",
+    "full_link",
+    "host",
+    "drafts",
+    "cuda_graphs",
 ]
 GapCause = Literal["chunk", "decodes", "preemption", "budget", "host"]
 State = Literal["stable", "backlogged", "overloaded"]

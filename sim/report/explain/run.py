@@ -5,6 +5,7 @@ Not for drawing conclusions. The one idea: whatever cannot be explained is refus
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,9 @@ import numpy as np
 
 from sim.core.config import SchedulerConfig
 from sim.core.step import Limit
+from sim.drafters import NO_DRAFTER, DrafterSize
 from sim.errors import InputError
+from sim.latency.graph_flags import graphs_of
 from sim.report.finished import read_finished, require_this_version
 from sim.report.insight import held_at_client, kv_usage
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from sim.latency.graphs import Graphs
     from sim.report.frames import Frames
 
 
@@ -66,6 +70,31 @@ class Run:
     def kv_usage(self) -> NDArray[np.float64]:
         """Share of the blocks in use."""
         return kv_usage(self.frames)
+
+    @property
+    def server(self) -> Mapping[str, Any]:
+        """What the run says of its server; nothing where it was given a scheduler's numbers alone."""
+        said = self.frames.meta.get("server")
+        return said if isinstance(said, Mapping) else {}
+
+    @property
+    def acceptance_rates(self) -> tuple[float, ...]:
+        """Of drafts, as they were said; nothing where nobody drafts."""
+        speculation = self.server.get("speculation")
+        return tuple(speculation["acceptance_rates"]) if speculation else ()
+
+    @property
+    def drafter(self) -> DrafterSize:
+        """Who drafts."""
+        speculation = self.server.get("speculation")
+        return DrafterSize(**speculation["drafter"]) if speculation else NO_DRAFTER
+
+    def graphs(self, num_drafts: int) -> Graphs | None:
+        """The server's CUDA graphs, for decodes with so many drafts; None where the run does not name them."""
+        mode, sizes = (self.server.get(f"cudagraph_{name}") for name in ("mode", "capture_sizes"))
+        if not isinstance(mode, str) or not isinstance(sizes, list):
+            return None
+        return graphs_of(mode, tuple(sizes), 1 + num_drafts, self.config.max_num_seqs)
 
     @property
     def max_concurrency(self) -> int | None:

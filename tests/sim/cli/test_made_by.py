@@ -98,6 +98,7 @@ def test_the_server_is_named_with_what_the_profile_and_vllm_choose(made) -> None
         "dtype": "bfloat16",
         "kv_cache_dtype": "auto",
         "num_gpu_blocks_from": "measured with the profile",
+        "cudagraph_mode": "FULL_AND_PIECEWISE",
         "host_time": "hidden",
         "speculation": None,
     }

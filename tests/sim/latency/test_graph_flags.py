@@ -8,7 +8,7 @@ import pytest
 
 from sim.config import EngineConfig
 from sim.errors import InputError
-from sim.latency.graph_flags import settled_graphs
+from sim.latency.graph_flags import graphs_of, mode_of, settled_graphs
 from sim.latency.graphs import GraphMode, Graphs, capture_sizes
 
 FULL, PIECEWISE, NONE = GraphMode.FULL, GraphMode.PIECEWISE, GraphMode.NONE
@@ -96,3 +96,12 @@ def test_what_is_refused(flags: dict[str, Any], message: str) -> None:
 def test_sizes_of_decodes_with_drafts() -> None:
     """Numbers of requests, 1, 2, 4, 8, ... and max_num_seqs, times their tokens: as vLLM 0.32 gave them."""
     assert capture_sizes(8192, 10, query_len=3) == (1, 2, 3, 4, 6, 8, 12, 16, 24, 30, 32, 40, 48, 56)
+
+
+@pytest.mark.parametrize("mode", ["NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"])
+@pytest.mark.parametrize("drafts", [{}, DRAFTS])
+def test_mode_and_sizes_are_all_there_is_to_graphs(mode: str, drafts: dict[str, Any]) -> None:
+    """A result names both: whoever reads it has the same graphs again."""
+    found = graphs(compilation_config={"cudagraph_mode": mode}, **drafts)
+    assert mode_of(found) == mode
+    assert graphs_of(mode, found.sizes, found.query_len, 256) == found
