@@ -94,7 +94,8 @@ class TestBadInput:
     @pytest.mark.parametrize("name", ["result.json", "requests.parquet", "steps.parquet"])
     def test_a_file_is_missing(self, name, elpase, folder) -> None:
         (folder / name).unlink()
-        expected = f"{folder}: has no {name}: is it what elpase replay --out wrote?"
+        how = "--keep-steps --out" if name == "steps.parquet" else "--out"
+        expected = f"{folder}: has no {name}: is it what elpase replay {how} wrote?"
         assert elpase("explain", folder).error == expected
 
     @pytest.mark.parametrize("text", ["", "{", "[1]", '{"sim": 3}', '{"num_prompts": 60}', "\ud800"])
