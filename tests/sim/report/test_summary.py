@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from sim.errors import InputError
+from sim.report import result_file
 from sim.report.frames import Frames, Itls
 from sim.report.result_file import write_json
 from sim.report.summary import SummaryOptions, summarize, summarize_as_arrays
@@ -121,7 +122,11 @@ def test_the_same_run_gives_the_same_bytes(toy_run, tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_the_file_is_what_json_writes(toy_run, tmp_path):
+@pytest.mark.parametrize("piece", [7, 4096])
+def test_the_file_is_what_json_writes(toy_run, tmp_path, monkeypatch, piece):
+    """However little of it is text at one time."""
+    monkeypatch.setattr(result_file, "_PIECE", piece)
+    monkeypatch.setattr(result_file, "_MOST_TEXTS", piece)
     result = summarize(toy_run())
     write_json(result, tmp_path / "result.json")
     assert any(result["itls"])
