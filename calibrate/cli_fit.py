@@ -16,6 +16,7 @@ from calibrate.fit import OPTIONAL
 from calibrate.make_profile import Target, calibrate, padded
 from calibrate.samples_file import read_all
 from calibrate.unknowns import with_mean_context
+from sim.cli.numbers import FiniteRange
 from sim.cli.progress import counting
 from sim.errors import InputError
 from sim.latency.graphs import Graphs, capture_sizes
@@ -92,7 +93,7 @@ def server_flags(_ctx: click.Context, _param: click.Parameter, said: tuple[str, 
 @click.option(
     "--fix", "fixed", multiple=True, callback=_fixed, metavar="NAME=VALUE", help="A coefficient to leave alone."
 )
-@click.option("--mean-context", type=click.FloatRange(min=0), help="Tokens of context where a log does not say them.")
+@click.option("--mean-context", type=FiniteRange(min=0), help="Tokens of context where a log does not say them.")
 @click.option(
     "--graphs",
     default="auto",
@@ -100,9 +101,7 @@ def server_flags(_ctx: click.Context, _param: click.Parameter, said: tuple[str, 
     show_default=True,
     help="CUDA graphs of samples that do not say which served them: vllm:MAX_NUM_BATCHED_TOKENS,MAX_NUM_SEQS.",
 )
-@click.option(
-    "--request-s", default=0.0, type=click.FloatRange(min=0), help="Seconds from a send to the engine's queue."
-)
+@click.option("--request-s", default=0.0, type=FiniteRange(min=0), help="Seconds from a send to the engine's queue.")
 @click.option(
     "--server",
     multiple=True,

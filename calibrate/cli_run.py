@@ -15,6 +15,7 @@ from rich.table import Table
 from calibrate.cli_fit import require_place
 from calibrate.torch_options import TorchCommand, device_of, make_bench, model_name, torch_options
 from sim.cli.flags import engine_config, engine_options
+from sim.cli.numbers import FiniteRange
 from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.errors import InputError
 from sim.workload import open_from, remarks
@@ -81,7 +82,7 @@ class _Compared:
 @click.option("--profile", help="Latency profile: a name or a JSON file.")
 @click.option(
     "--calibrate-s",
-    type=click.FloatRange(min=1),
+    type=FiniteRange(min=1),
     help="Instead: fit one here, to what so many seconds of measuring tell, before, between and after the real runs.",
 )
 @click.option("--samples", type=_FILE, help="With --calibrate-s: where its samples go; goes on with what is there.")

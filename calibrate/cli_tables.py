@@ -17,6 +17,7 @@ from calibrate.cross_validate import FOLDS
 from calibrate.samples_file import write_samples
 from calibrate.synchronous import read_alone
 from calibrate.tables_profile import Recipe, compose, make
+from sim.cli.numbers import FiniteRange
 from sim.cli.progress import counting, working
 from sim.latency.profile import ClientTerms
 from sim.output import result_directory, write_text_atomic
@@ -55,14 +56,14 @@ def _notes(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) 
     "--clocks",
     default=SUSTAINED_CLOCKS,
     show_default=True,
-    type=click.FloatRange(min=0.5, max=2.0),
+    type=FiniteRange(min=0.5, max=2.0),
     help="How much longer arithmetic takes under load than in a loop of one kernel.",
 )
 @click.option(
-    "--host-row-us", default=0.0, type=click.FloatRange(min=0), help="Microseconds of host time per sequence and step."
+    "--host-row-us", default=0.0, type=FiniteRange(min=0), help="Microseconds of host time per sequence and step."
 )
-@click.option("--request-s", type=click.FloatRange(min=0), help="Seconds from a send to the engine's queue.")
-@click.option("--request-token-s", default=0.0, type=click.FloatRange(min=0), help="The same, per prompt token.")
+@click.option("--request-s", type=FiniteRange(min=0), help="Seconds from a send to the engine's queue.")
+@click.option("--request-token-s", default=0.0, type=FiniteRange(min=0), help="The same, per prompt token.")
 @click.option(
     "--server",
     multiple=True,

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from calibrate.torch_options import TorchCommand, device_of, make_bench, torch_options
+from sim.cli.numbers import FiniteRange
 from sim.errors import InputError
 
 _STEPS = 2000
@@ -18,7 +19,7 @@ _GPU_REACH = {"max_tokens": 16384, "max_seqs": 512, "max_context": 32768}
 
 @click.command(cls=TorchCommand, short_help="Time real forward passes of a model's decoder with torch.")
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Samples (Parquet).")
-@click.option("--budget-s", default=300.0, show_default=True, type=click.FloatRange(min=1), help="Time to measure for.")
+@click.option("--budget-s", default=300.0, show_default=True, type=FiniteRange(min=1), help="Time to measure for.")
 @click.option("--steps", default=_STEPS, show_default=True, type=click.IntRange(min=1), help="Grid steps at most.")
 @click.option("--max-tokens", type=click.IntRange(min=16), help="Tokens of a step. Default: 16384; CPU: 2048.")
 @click.option("--max-seqs", type=click.IntRange(min=1), help="Sequences of a step. Default: 512; CPU: 64.")

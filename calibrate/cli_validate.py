@@ -18,6 +18,7 @@ from calibrate.measured import Replay, read_runs
 from calibrate.validate import Comparison, compare, of_profile
 from sim.cli.flags import EngineCommand, engine_config, engine_options, given
 from sim.cli.main import Verb, VerbGroup
+from sim.cli.numbers import FiniteRange
 from sim.cli.progress import counting, progress_bar
 from sim.errors import InputError
 from sim.latency.profile import DEFAULT_PROFILE, Profile
@@ -86,7 +87,7 @@ class _Group(EngineCommand, VerbGroup):
 @click.option("--select", default="", help="Only the runs of a file whose name has this text in it.")
 @click.option(
     "--max-load",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Of a sweep, only constant rates below this share of the throughput that it reached.",
 )
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(min=1), help="Processes for many runs.")

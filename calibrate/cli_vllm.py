@@ -21,6 +21,7 @@ from calibrate.harness.vllm import (
 )
 from calibrate.samples import Samples
 from calibrate.samples_file import write_samples
+from sim.cli.numbers import FiniteRange
 from sim.cli.progress import counting
 from sim.errors import InputError
 from sim.hf_config import HfConfig
@@ -50,7 +51,7 @@ def _extra(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) 
 )
 @click.option("--model", required=True, type=click.Path(path_type=Path), help="Folder with a config.json.")
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The samples (Parquet).")
-@click.option("--budget-s", default=300.0, show_default=True, type=click.FloatRange(min=1.0), help="Seconds to time.")
+@click.option("--budget-s", default=300.0, show_default=True, type=FiniteRange(min=1.0), help="Seconds to time.")
 @click.option("--dtype", default="auto", show_default=True, help="As vllm serve --dtype.")
 @click.option("--max-num-batched-tokens", default=2048, show_default=True, type=click.IntRange(min=1))
 @click.option("--max-num-seqs", default=64, show_default=True, type=click.IntRange(min=2))

@@ -18,6 +18,7 @@ import click
 from calibrate.cli import RecordedCommand, command_line
 from calibrate.samples import Origin
 from sim.cli.flags import EngineCommand, GroupedOption
+from sim.cli.numbers import FiniteRange
 from sim.cli.progress import working
 from sim.errors import InputError
 from sim.hf_config import DTYPE_BYTES, HfConfig
@@ -72,7 +73,7 @@ _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
             "help": "Attention kernel. auto: the best that works here.",
         },
     ),
-    ("--kv-gib", {"type": click.FloatRange(min=0, min_open=True), "help": "KV cache. Default: what is left; CPU: 2."}),
+    ("--kv-gib", {"type": FiniteRange(min=0, min_open=True), "help": "KV cache. Default: what is left; CPU: 2."}),
     ("--threads", {"type": click.IntRange(min=1), "help": "CPU threads of torch. Default: torch's own."}),
     ("--no-graphs", {"is_flag": True, "help": "No CUDA graphs for pure decodes."}),
 )

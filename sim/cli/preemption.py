@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sim.cli.flags import EngineCommand, engine_config, engine_options, whole_number
+from sim.cli.numbers import FiniteRange
 from sim.cli.replay import option
 from sim.cli.sweep_run import carried_out, ended, running_options
 from sim.cli.workload_flags import TRACE_HELP, workload_options
@@ -74,7 +75,7 @@ def _number(text: str) -> float:
     help="Requests that run at once: thrash, and where the ceiling is. Default: the profile's.",
 )  # fmt: skip
 @option(
-    _COMPARED, "--host-memory", type=click.FloatRange(min=0), default=20.0, show_default=True, metavar="GIB",
+    _COMPARED, "--host-memory", type=FiniteRange(min=0), default=20.0, show_default=True, metavar="GIB",
     help="Host memory, over all GPUs, that swap and offload may fill.",
 )  # fmt: skip
 @option(_COMPARED, "--json", "as_json", is_flag=True, help="Print JSON.")

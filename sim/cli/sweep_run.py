@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sim.cli.numbers import FiniteRange
 from sim.cli.progress import counting, working
 from sim.cli.replay import EXIT_INTERRUPTED, folder_name, option, say
 from sim.errors import InputError
@@ -36,9 +37,9 @@ _OPTIONS = (
         help="Runs of each setting, on the seeds --seed, --seed + 1, ..., with confidence intervals.",
     ),
     option(
-        _RUNS, "--warmup-s", type=click.FloatRange(min=0), default=0.0, help="Seconds at a run's start not measured."
+        _RUNS, "--warmup-s", type=FiniteRange(min=0), default=0.0, help="Seconds at a run's start not measured."
     ),
-    option(_RUNS, "--cooldown-s", type=click.FloatRange(min=0), default=0.0, help="Seconds at its end not measured."),
+    option(_RUNS, "--cooldown-s", type=FiniteRange(min=0), default=0.0, help="Seconds at its end not measured."),
     option(
         _WHERE, "--out", type=folder_name, metavar="PATH",
         help="Folder for tables, picture and each run's result: the same command goes on there.",

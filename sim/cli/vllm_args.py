@@ -57,7 +57,7 @@ def rewritten(args: list[str]) -> list[str]:
         elif arg == "-O":
             kept.append("--optimization-level")
         elif kept and kept[-1].replace("_", "-") in _OPTIONAL_VALUE and _NEGATIVE.fullmatch(arg):
-            kept[-1] += f"={arg}"
+            kept[-1] += f"= {arg}"  # the blank hides its dash from click
         elif len(kept) > 1 and kept[-2] in _LISTS and arg.isdecimal():
             kept[-1] += f",{arg}"
         else:

@@ -154,6 +154,8 @@ def comparison_study(
             expected = f"any of {', '.join(KV_PREEMPTIONS)}{did_you_mean(mode, KV_PREEMPTIONS)}"
             raise InputError(field="modes", value=mode, expected=expected)
     grid({MODE: modes})
+    for bandwidth in axes[LINK]:
+        EngineConfig(pcie_bandwidth=bandwidth)  # raises for a link that carries nothing
     links = grid({LINK: axes[LINK]}) if len(axes[LINK]) else [Setting()]
     if len(axes[LINK]) and set(modes) == {"recompute"}:
         raise InputError(field=LINK, value=axes[LINK][0], expected="a mode that copies: swap or offload")

@@ -39,7 +39,7 @@ def test_numbers_in_a_row_and_the_level() -> None:
 
 
 def test_a_negative_number_is_no_option() -> None:
-    assert rewritten(["--swap_space", "-1"]) == ["--swap_space=-1"]
+    assert rewritten(["--swap_space", "-1"]) == ["--swap_space= -1"]
     assert rewritten(["--swap-space", "--seed", "1"]) == ["--swap-space", "--seed", "1"]
 
 
