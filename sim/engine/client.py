@@ -7,6 +7,7 @@ has been read and thought about.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,8 +38,10 @@ class Client:
         self._submit = submit
         self._terms = terms
         self._log = log
-        self._free_slots = float("inf") if max_in_flight is None else max_in_flight
+        self._free_slots = inf if max_in_flight is None else max_in_flight
         self._slot_freed: simpy.Event | None = None
+        self.next_arrival_s = inf
+        """When the next request will be sent, unless turns or answers bring one sooner; inf where only these do."""
         self._answered: dict[str, float] = {}
         """Request id -> when its answer was read, of requests that have an `output_content` to go on from."""
         self._turns: dict[str, list[tuple[int, Request]]] = {}
@@ -64,10 +67,12 @@ class Client:
                 self._hold(row, request)
                 continue
             if request.arrival_s > env.now:
+                self.next_arrival_s = request.arrival_s
                 yield env.timeout(request.arrival_s - env.now)
             if self._free_slots < 1:
                 yield from self._wait_for_slot()
             self._send(row, request)
+        self.next_arrival_s = inf
 
     def _hold(self, row: int, request: Request) -> None:
         assert request.after is not None

@@ -49,7 +49,11 @@ def serve(
         if on_progress is not None:
             on_progress(env.now, log.num_finished)
 
-    replica = Replica(env, config, pricing, sampler, log, link, answered, leap=leap and not check)
+    def next_arrival_s() -> float:
+        return client.next_arrival_s
+
+    leap = leap and not check
+    replica = Replica(env, config, pricing, sampler, log, link, answered, next_arrival_s, leap=leap)
     if check:
         replica.observe = Invariants(replica.scheduler).plan_made
     client = Client(env, requests, replica.submit, pricing.profile.client, log, max_in_flight)

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from workloads import Request
 
 _SHORT_LEAP, _LONG_LEAP = 16, 1024
-"""Rounds that the first leap tries, and the most: each one that nobody shortens doubles the next."""
+"""Rounds that a leap tries where nobody knows when the next request comes, and the most: each one that nobody shortens
+doubles the next."""
 _LIVELOCK_CHECK_STEPS = 1_000
 _LIVELOCK_FACTOR = 10
 """Known tokens of all live requests, computed this many times over without one new token: nobody gets anywhere."""
@@ -82,7 +83,10 @@ class NoProgress(InputError):
 
 
 class Replica:
-    """One engine with its scheduler. `on_answer` is called when the client has read an answer's end."""
+    """One engine with its scheduler. `on_answer` is called when the client has read an answer's end.
+
+    next_arrival_s: when the client is going to send the next request, as far as it knows: how far to plan ahead.
+    """
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class Replica:
         log: RunLog,
         link: Link,
         on_answer: Callable[[Request], None],
+        next_arrival_s: Callable[[], float],
         *,
         leap: bool,
     ) -> None:
@@ -107,6 +112,7 @@ class Replica:
         self._unlogged: list[StepPlan] = []
         """Plans without tokens since the last step."""
         self._on_answer = on_answer
+        self._next_arrival_s = next_arrival_s
         self._live: dict[CoreRequest, Request] = {}
         self._work: simpy.Event | None = None
         self._depth = 2 if config.async_scheduling else 1
@@ -116,6 +122,8 @@ class Replica:
         self._barren_steps = self._barren_tokens = 0
         self._leap: Leap | None = None
         self._longest_leap = _SHORT_LEAP if leap else 0
+        self._round_s = 0.0
+        """The last round of the last leap."""
         self._leap_stops: simpy.Event | None = None
         """When its next stop is due."""
         env.process(self._run())
@@ -221,12 +229,19 @@ class Replica:
             return None
         if not (self._log.is_quiet(len(running)) if flying is None else flying.is_for(running)):
             return None
-        stretches, finishes = outlook(self.scheduler, self._longest_leap)
+        stretches, finishes = outlook(self.scheduler, self._rounds_ahead())
         costs_s = self._pricing.price_decodes(stretches) if stretches else []
         if not costs_s:
             return None
         in_flight_end_s = None if flying is None else flying.end_s
         return plan_leap(self._env.now, self.scheduler.num_held, costs_s, in_flight_end_s, finishes)
+
+    def _rounds_ahead(self) -> int:
+        """Rounds that are worth planning: not many after the next request comes."""
+        ahead_s = self._next_arrival_s() - self._env.now
+        if self._round_s and 0 < ahead_s < _LONG_LEAP * self._round_s:
+            return int(1.1 * ahead_s / self._round_s) + 3
+        return self._longest_leap
 
     def _take_leap(self, leap: Leap) -> Generator[simpy.Event]:
         while leap.stops:
@@ -260,6 +275,7 @@ class Replica:
             else:
                 self._log.quiet_steps(steps, start_s[at:then], end_s[at:then], free[at - since : then - since])
             at = then
+        self._round_s = leap.landed_s[last] - leap.scheduled_s(last)
         host_s = self._pricing.decodes(len(done.last)).cost.host_s
         self._host_free_s, self._device_free_s = leap.scheduled_s(last) + host_s, end_s[last]
         self._answer_all(done.finished)

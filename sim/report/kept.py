@@ -1,7 +1,7 @@
 """All of a run, kept: every step as a row, every gap between two tokens.
 
 Not for runs that are too long for that (`totals`). The one idea: a request's tokens are *runs* of steps
-`(first, last)`, and its gaps are differences of these steps' ends, worked out once, when it is done.
+`(first, last)`, and its gaps are differences of these steps' ends, worked out once, for all requests.
 """
 
 from __future__ import annotations
@@ -31,10 +31,8 @@ class Kept:
         """End of every step."""
         self._runs: dict[CoreRequest, list[tuple[int, int]]] = {}
         """Live requests -> (first, last + 1) of their runs that are over."""
-        self._gaps_s = array("d")
-        self._rows = array("q")
-        self._stops = array("q")
-        """Gaps of one request after the other; who that was, and where its gaps end."""
+        self._settled = array("q")
+        """(row, first, last + 1) of the runs of who is done, flat."""
 
     def arrived(self, arrival_s: float) -> None:
         """Somebody's time has come, or will come next."""
@@ -62,14 +60,8 @@ class Kept:
 
     def settled(self, request: CoreRequest, row: int) -> None:
         """It gets no more tokens."""
-        times_s = array("d")
         for first, stop in self._runs.pop(request, ()):
-            times_s += self._ends_s[first:stop]
-        if len(times_s) > 1:
-            ends_s = np.frombuffer(times_s)
-            self._gaps_s.frombytes((ends_s[1:] - ends_s[:-1]).tobytes())
-        self._rows.append(row)
-        self._stops.append(len(self._gaps_s))
+            self._settled.extend((row, first, stop))
 
     def steps(self) -> pd.DataFrame:
         """The table `Frames.steps`; no `add` after it."""
@@ -77,13 +69,19 @@ class Kept:
 
     def itls(self, num_rows: int) -> Itls:
         """All gaps in order of rows, whoever has none included; nobody may be settled after it."""
-        gaps_s = np.frombuffer(self._gaps_s)
-        rows, stops = np.frombuffer(self._rows, dtype=np.int64), np.frombuffer(self._stops, dtype=np.int64)
-        starts = np.concatenate(([0], stops))[: len(stops)]
-        offsets = np.zeros(num_rows + 1, dtype=np.int64)
-        offsets[rows + 1] = stops - starts
-        np.cumsum(offsets, out=offsets)
-        values_s = np.empty(len(gaps_s))
-        for start, stop, at in zip(starts.tolist(), stops.tolist(), offsets[rows].tolist(), strict=True):
-            values_s[at : at + stop - start] = gaps_s[start:stop]
+        runs = np.frombuffer(self._settled, dtype=np.int64).reshape(-1, 3)
+        rows, firsts, stops = runs[np.argsort(runs[:, 0], kind="stable")].T
+        num_tokens = np.zeros(num_rows, dtype=np.int64)
+        np.add.at(num_tokens, rows, stops - firsts)
+        offsets = np.concatenate(([0], np.cumsum(np.maximum(num_tokens - 1, 0))))
+        ends_s = np.frombuffer(self._ends_s)
+        gaps_s = ends_s[1:] - ends_s[:-1]
+        values_s = np.empty(offsets[-1])
+        at, row_before, stop_before = 0, -1, 0
+        for row, first, stop in zip(rows.tolist(), firsts.tolist(), stops.tolist(), strict=True):
+            if row == row_before:
+                values_s[at] = ends_s[first] - ends_s[stop_before - 1]
+                at += 1
+            values_s[at : at + stop - first - 1] = gaps_s[first : stop - 1]
+            at, row_before, stop_before = at + stop - first - 1, row, stop
         return Itls(values_s, offsets)
