@@ -20,6 +20,7 @@ from rich.table import Table
 from benchmarks.measure import loop_rounds_per_s
 
 FLOOR_SIMULATED_OVER_REAL = 200
+FLOOR_LEAPING_OVER_STEPPING = 3
 TRACE_VARIABLE = "ELPASE_AZURE_CONV"
 MILLION = 1_000_000
 LONG = (10_000, 100_000)
@@ -42,6 +43,9 @@ def main() -> None:
     console.print(f"This machine does {rate / 1e6:.1f} million rounds of a plain Python loop per CPU second.\n")
     console.print(_startup(run("startup")))
     console.print(_steps(run("steps")))
+    *leaps, command = run("leaps")
+    console.print(_leaps(leaps))
+    console.print(_command(command))
     replays = run("replay", *trace)
     console.print(_replays(replays))
     console.print(_memory(replays))
@@ -51,6 +55,12 @@ def main() -> None:
     ratio = replays[0]["simulated_s"] / replays[0]["wall_s"]
     if ratio < FLOOR_SIMULATED_OVER_REAL:
         sys.exit(f"benchmarks: simulated over real time: got {ratio:.0f}, expected {FLOOR_SIMULATED_OVER_REAL} or more")
+    for record in leaps:
+        if _gain(record) < FLOOR_LEAPING_OVER_STEPPING:
+            sys.exit(
+                f"benchmarks: leaping over stepping, {record['what']}: got {_gain(record):.1f},"
+                f" expected {FLOOR_LEAPING_OVER_STEPPING} or more"
+            )
     judge_long(long)
 
 
@@ -93,6 +103,29 @@ def _steps(records: list[Record]) -> Table:
         steps, cpu_s = record["steps"], record["cpu_s"]
         costs = (f"{steps / cpu_s:,.0f}", f"{cpu_s / steps * 1e6:.1f}", f"{record['loop_rounds'] / steps:,.0f}")
         table.add_row(record["layer"], str(record["running"]), f"{steps:,}", *costs)
+    return table
+
+
+def _leaps(records: list[Record]) -> Table:
+    columns = ("requests", "steps", "CPU s, stepping", "CPU s, leaping", "times as fast")
+    table = _table("The same run step by step and with leaps", "", *columns)
+    for record in records:
+        cpu_s = [f"{record[way]['cpu_s']:.2f}" for way in ("stepping", "leaping")]
+        counts = (f"{record['requests']:,}", f"{record['steps']:,}")
+        table.add_row(record["what"], *counts, *cpu_s, f"{_gain(record):.1f}")
+    return table
+
+
+def _gain(record: Record) -> float:
+    return float(record["stepping"]["cpu_s"] / record["leaping"]["cpu_s"])
+
+
+def _command(record: Record) -> Table:
+    columns = ("requests", "steps", "real s", "CPU s", "requests/CPU s", "loop rounds/request")
+    table = _table("elpase replay random --request-rate 8 --no-keep-steps, 1000 in, 200 out", *columns)
+    count, cpu_s = record["requests"], record["cpu_s"]
+    costs = (f"{count / cpu_s:,.0f}", f"{record['loop_rounds'] / count:,.0f}")
+    table.add_row(f"{count:,}", f"{record['steps']:,}", f"{record['wall_s']:.1f}", f"{cpu_s:.1f}", *costs)
     return table
 
 

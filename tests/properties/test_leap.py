@@ -17,6 +17,7 @@ import sim.report.log
 import sim.report.step_totals
 from sim.core.config import SchedulerConfig
 from sim.experiment import simulate
+from sim.latency.model import FusedLaw
 from sim.latency.profile import Profile
 from sim.report.gap_totals import QUANTILE_ERROR
 from sim.report.summary import SummaryOptions
@@ -117,6 +118,20 @@ def assert_same_summary(got, expected):
             assert value == pytest.approx(expected[name], rel=bound)
         else:
             assert value == expected[name], name
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30), st.integers(1, 40)), min_size=1, max_size=12),
+    st.booleans(),
+    st.sampled_from([None, 2]),
+)
+def test_requests_that_come_just_as_steps_end(ticks, asynchronous, cap):
+    """Every step takes 1/16 s, to the bit, and requests come at multiples of it."""
+    law = FusedLaw.linear(1 / 16, 0.0)
+    profile = Profile.of_law("ticks", law, model="llama-3.1-8b", gpu="h100")
+    requests = [Request(f"r{i}", at / 16, p, o) for i, (at, p, o) in enumerate(sorted(ticks))]
+    assert_same(requests, SchedulerConfig(64, 4, 1024, 500, async_scheduling=asynchronous), profile, cap)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
