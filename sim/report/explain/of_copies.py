@@ -30,7 +30,7 @@ def find_copies(facts: Facts) -> Finding | None:
         return None
     told = _of_swap(facts, host, copy_s) if host["mode"] == "swap" else _of_offload(facts, host, copy_s)
     quicker = share / (1 - share) * (1 - MATTERS) / MATTERS if share < 1 else np.inf
-    link = f"{host['bytes_per_s'] / _GB * quicker:,.1f} instead of {host['bytes_per_s'] / _GB:,.3g} GB/s"
+    link = f"{host['bytes_per_s'] / _GB * quicker:,.3g} instead of {host['bytes_per_s'] / _GB:,.3g} GB/s"
     change = (*told[1], f"pcie_bandwidth {link} would make {MATTERS:.0%} of it")
     what = f"Steps wait for copies to or from host memory {share:.0%} of the time."
     return Finding("copies", what, told[0], change, share)
@@ -55,7 +55,7 @@ def find_full_link(facts: Facts) -> Finding | None:
         *_of_loads(facts, host),
     )
     needed = host["bytes_per_s"] / _GB * busy / 0.5
-    change = (f"pcie_bandwidth {needed:,.1f} GB/s would be busy half of the time", *_stores(facts))
+    change = (f"pcie_bandwidth {needed:,.3g} GB/s would be busy half of the time", *_stores(facts))
     what = f"The link to host memory is full: {host['bytes_per_s'] / _GB:,.3g} GB/s are too few for what is copied."
     return Finding("full_link", what, because, change, share)
 

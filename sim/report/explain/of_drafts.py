@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sim.report.explain.explanation import Finding
+from sim.report.explain.facts import MATTERS
 
 if TYPE_CHECKING:
     from sim.report.explain.facts import Facts
@@ -22,7 +23,7 @@ def find_drafts(facts: Facts) -> Finding | None:
     """Accepted tokens do not pay for drafting and verifying at this many sequences."""
     run, prices, rates = facts.run, facts.prices, facts.run.acceptance_rates
     steps = run.column("num_draft_tokens") > 0
-    if prices is None or not rates or not steps.any():
+    if prices is None or not rates or run.share(steps) < MATTERS:
         return None
     rows = prices.spread(steps)
     verifying = run.column("num_draft_tokens")[rows] / len(rates)

@@ -15,6 +15,9 @@ from sim.report.explain.facts import MATTERS
 if TYPE_CHECKING:
     from sim.report.explain.facts import Facts
 
+_WORST = 4
+"""Numbers of tokens that are named."""
+
 
 def find_host(facts: Facts) -> Finding | None:
     """The device waits for the host between steps."""
@@ -60,8 +63,10 @@ def find_graphs(facts: Facts) -> Finding | None:
     share = float(lost_s.sum()) / float(run.step_s[rows].sum()) * run.share(decodes)
     if share < MATTERS:
         return None
-    at = rows[int(np.argmax(lost_s))]
-    tokens, padding = int(run.column("num_tokens")[at]), int(run.column("num_paddings")[at])
+    counts = run.column("num_tokens")[rows]
+    worst = sorted(set(counts.tolist()), key=lambda count: -float(lost_s[counts == count].sum()))[:_WORST]
+    at = rows[int(np.argmax(np.where(counts == worst[0], lost_s, -1.0)))]
+    tokens, padding = worst[0], int(run.column("num_paddings")[at])
     mode = str(run.frames.steps["runtime_mode"].iloc[int(at)])
     modes = run.frames.steps["runtime_mode"].astype(str).to_numpy()
     whole = int((decodes & (modes == "FULL")).sum())
@@ -69,11 +74,11 @@ def find_graphs(facts: Facts) -> Finding | None:
     because = (
         f"{whole:,} of {int(decodes.sum()):,} steps of decodes alone ran as one whole graph",
         (
-            f"the most is lost by steps of {tokens:,} tokens, which run {as_run}: by the profile's law"
-            f" {lost_s.max() * 1e3:,.1f} ms more than as a whole graph of {tokens:,}"
+            f"most is lost by steps of {tokens:,} token{'s' * (tokens != 1)}, which run {as_run}: by the profile's law"
+            f" {lost_s[counts == tokens].max() * 1e3:,.1f} ms more than as a whole graph of {tokens:,}"
         ),
     )
-    sizes = f"{tokens:,} among cudagraph_capture_sizes"
+    sizes = f"{', '.join(map(str, sorted(worst)))} among cudagraph_capture_sizes"
     change = sizes if tokens <= run.config.max_num_seqs * prices.law.graphs.query_len else "a larger max_num_seqs"
     if mode == "NONE" and not prices.law.graphs.sizes:
         change = "no enforce_eager, nor a cudagraph_mode of NONE"

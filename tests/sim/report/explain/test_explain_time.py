@@ -81,6 +81,17 @@ def test_what_a_host_is_by_estimate_says_so() -> None:
     assert "by estimate" in found.because[0]
 
 
+def test_sizes_that_lack_are_named() -> None:
+    """64 at once, twice: they are padded to 512."""
+    flags = {"async_scheduling": True}
+    found = of_time(result(SMALL, 128, 64, cudagraph_capture_sizes=(512,), **flags))["cuda_graphs"]
+    assert "steps of 64 tokens" in found.because[1]
+    sizes = found.change[0].split(" among ")[0]
+    named = tuple(int(size) for size in sizes.split(", "))
+    mended = result(SMALL, 128, 64, cudagraph_capture_sizes=(*named, 512), **flags)
+    assert "cuda_graphs" not in of_time(mended)
+
+
 def test_drafts_lose_in_a_crowd_and_pay_for_few() -> None:
     """A draft model of a quarter's size, three passes, and 1.62 tokens of each decode."""
     crowd = result(LARGE, 200, 128, max_num_seqs=256, **DRAFTS)
