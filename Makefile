@@ -2,6 +2,7 @@
 # make test   installs what the tests need as well, then runs every one
 # make check  formatting, lint, types, who may import whom
 # make bench  speed and memory; make bench-million: with a run of a million requests, which takes some minutes
+# make results  every study under results/sweeps/ again: tables, pictures, the tables of their pages; some 15 minutes
 # make conform-live  new random cases, decided by the real vLLM (CPU build, 2 GB) and compared at once
 #
 # Needs Python >= 3.11 and nothing else. PYTHON=... picks another interpreter.
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 PACKAGE := $(VENV)/.has-elpase
 TOOLS := $(VENV)/.has-elpase-and-tools
 
-.PHONY: setup demo test check bench bench-million conform-live clean
+.PHONY: setup demo test check bench bench-million results conform-live clean
 
 setup: $(TOOLS)
 
@@ -53,6 +54,10 @@ bench: setup
 bench-million: setup
 	$(BIN)/python -m benchmarks --million
 
+# What is done is kept in results/.runs/; git diff shows what came out otherwise.
+results: $(PACKAGE)
+	$(BIN)/python results/make.py $(STUDIES)
+
 VLLM := .vllm
 CASES ?= 200
 
@@ -66,5 +71,5 @@ conform-live: setup $(VLLM)/bin/python
 	$(BIN)/elpase conform --live $(VLLM)/bin/python --cases $(CASES)
 
 clean:
-	rm -rf $(VENV) $(VLLM) demo dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VLLM) demo results/.runs dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

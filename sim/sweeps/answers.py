@@ -202,7 +202,7 @@ def best_by_load(
     loads = sorted(axes[load]) if _numeric(axes[load]) else axes[load]  # type: ignore[type-var]  # they are numbers
     told = []
     for value in loads:
-        rows = table[(table[load] == value) & (table["status"] == "ok")]
+        rows = table[_is(table[load], value) & (table["status"] == "ok")]
         if len(rows):
             told.append(_best(value, rows, runs, others, column))
     return told
@@ -255,5 +255,10 @@ def _crossing_at(table: pd.DataFrame, load: str, low: Best, high: Best, column: 
 
 
 def _value(table: pd.DataFrame, knobs: Mapping[str, object], column: str) -> float:
-    rows = table[np.logical_and.reduce([table[name] == value for name, value in knobs.items()])]
+    rows = table[np.logical_and.reduce([_is(table[name], value) for name, value in knobs.items()])]
     return float(rows[column].iloc[0]) if len(rows) else math.nan
+
+
+def _is(column: pd.Series[Any], value: object) -> pd.Series[bool]:
+    """Where a knob has this value; None: where it is not said."""
+    return column.isna() if value is None else column == value

@@ -51,8 +51,10 @@ def with_provenance(sweep: Sweep) -> pd.DataFrame:
     """The table with what made it in columns, where it is not a knob; values of several types in one column as text."""
     table = sweep.table.copy()
     for name in sweep.axes:
-        if table[name].map(type).nunique() > 1 or table[name].map(lambda value: isinstance(value, dict)).any():
-            table[name] = table[name].map(lambda value: value if isinstance(value, str) else json.dumps(value))
+        said = table[name].dropna()
+        if said.map(type).nunique() > 1 or said.map(lambda value: isinstance(value, dict)).any():
+            texts = said.map(lambda value: value if isinstance(value, str) else json.dumps(value))
+            table[name] = texts.reindex(table.index)
     about = {name: value for name, value in sweep.provenance.items() if name not in table}
     return pd.concat([table, pd.DataFrame(about, index=table.index)], axis="columns")
 

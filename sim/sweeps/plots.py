@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from sim.report.plots import FAINT, GRID, PALETTE, STYLE, save_figure, titled_figure
 from sim.report.words import as_ms
 from sim.sweeps.answers import load_axis
-from sim.sweeps.words import spelled
+from sim.sweeps.words import said, spelled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,14 +83,16 @@ def _lines(sweep: Sweep, table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     if not others:
         return [("", table)]
     return [
-        (spelled({name: rows[name].iloc[0] for name in others}), rows)
+        (spelled({name: rows[name].iloc[0] for name in others}) or "as it is", rows)
         for _, rows in table.groupby(others, sort=False, dropna=False)
     ]
 
 
 def _point_name(sweep: Sweep, row: dict[Any, Any]) -> str:
     """Short: the values of the knobs that vary, without their names."""
-    return ", ".join(str(row[name]) for name, values in sweep.axes.items() if len(values) > 1)
+    return ", ".join(
+        said(row[name]) for name, values in sweep.axes.items() if len(values) > 1 and row[name] is not None
+    )
 
 
 def _headline(sweep: Sweep) -> str:

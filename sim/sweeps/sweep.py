@@ -50,7 +50,7 @@ class Sweep:
     """What a sweep found.
 
     table: one row per setting (see `settings_table`), with `front` (bool) and, with bounds, `slo` (bool).
-    runs: one row per setting and replication (see `runs_table`). axes: each knob's values, in order.
+    runs: one row per setting and replication (see `runs_table`). axes: each knob's values, in order (None: not said).
     capacities: with bounds, the highest rate of each setting. effects: what each knob does.
     bests, crossings: the best setting at each load, by `objective`, and where it changes.
     results: each setting's replications, as they came. partial: the sweep was ended early.
@@ -207,10 +207,11 @@ def _told(
 
 
 def _axes(settings: Sequence[Setting]) -> dict[str, list[Any]]:
-    axes: dict[str, list[Any]] = {}
+    """Each knob's values, None for where a setting does not say it."""
+    axes: dict[str, list[Any]] = {name: [] for setting in settings for name in setting.knobs}
     for setting in settings:
-        for name, value in setting.knobs.items():
-            known = axes.setdefault(name, [])
+        for name, known in axes.items():
+            value = setting.knobs.get(name)
             if value not in known:
                 known.append(value)
     return axes

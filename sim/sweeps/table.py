@@ -55,6 +55,7 @@ def runs_table(settings: Sequence[Setting], outcomes: Sequence[Sequence[Outcome]
     `sim.report.explain`), `reason`, the run's numbers.
     """
     rows: list[dict[str, object]] = []
+    knobs = _all_knobs(settings)
     for number, replications in enumerate(outcomes):
         for replication, outcome in enumerate(replications):
             numbers = {} if outcome.summary is None else record(outcome.summary)
@@ -65,22 +66,24 @@ def runs_table(settings: Sequence[Setting], outcomes: Sequence[Sequence[Outcome]
                 "binding": ", ".join(outcome.summary["binding"]) if outcome.summary else "",
                 "reason": outcome.reason,
             }
-            rows.append({**settings[number].knobs, **about, **numbers})
-    return pd.DataFrame(rows)
+            rows.append({**knobs, **settings[number].knobs, **about, **numbers})
+    return _framed(rows, knobs)
 
 
 def settings_table(settings: Sequence[Setting], runs: pd.DataFrame) -> pd.DataFrame:
-    """One row per setting, in their order: its knobs, `status`, `reason`, `binding` (what was at work in any run),
-    `replications` (how many there are), then each number's mean, and beside it `..._ci95`, the half-width of its 95 %
-    confidence interval, where there are two replications or more.
+    """One row per setting, in their order: its knobs (None where it does not say one), `status`, `reason`, `binding`
+    (what was at work in any run), `replications` (how many there are), then each number's mean, and beside it
+    `..._ci95`, the half-width of its 95 % confidence interval, where there are two replications or more.
     """
     numbers = list(runs.columns[_about_ends(runs) :])
+    knobs = _all_knobs(settings)
     rows = []
     for number, setting in enumerate(settings):
         mine = runs[runs["setting"] == number]
         good = mine[mine["status"] == "ok"]
         worst = mine[mine["status"] != "ok"]
-        row: dict[str, object] = {**setting.knobs, "status": "ok" if worst.empty else worst["status"].iloc[0]}
+        status = "ok" if worst.empty else worst["status"].iloc[0]
+        row: dict[str, object] = {**knobs, **setting.knobs, "status": status}
         at_work = dict.fromkeys(name for told in good["binding"] for name in told.split(", ") if name)
         row |= {"reason": "" if worst.empty else worst["reason"].iloc[0], "binding": ", ".join(at_work)}
         row["replications"] = len(good)
@@ -90,7 +93,22 @@ def settings_table(settings: Sequence[Setting], runs: pd.DataFrame) -> pd.DataFr
             if runs["seed"].nunique() > 1:
                 row[f"{name}_ci95"] = half_width(values)
         rows.append(row)
-    return pd.DataFrame(rows)
+    return _framed(rows, knobs)
+
+
+def _all_knobs(settings: Sequence[Setting]) -> dict[str, None]:
+    """Those of any setting; records of a parameter file need not all say the same."""
+    return dict.fromkeys(name for setting in settings for name in setting.knobs)
+
+
+def _framed(rows: Sequence[Mapping[str, object]], knobs: Mapping[str, None]) -> pd.DataFrame:
+    """A frame in which a knob that a setting does not say is None, and whole numbers beside it stay whole."""
+    table = pd.DataFrame(rows)
+    for name in knobs:
+        values = [row[name] for row in rows]
+        if None in values:
+            table[name] = pd.Series(values, dtype=object)
+    return table
 
 
 def half_width(values: Sequence[float]) -> float:

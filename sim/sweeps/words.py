@@ -37,8 +37,13 @@ def report(sweep: Sweep) -> str:
 
 
 def spelled(knobs: Mapping[str, object]) -> str:
-    """`max_num_seqs 64, watermark 0.05`."""
-    return ", ".join(f"{name} {value}" for name, value in knobs.items())
+    """`max_num_seqs 64, watermark 0.05`; knobs that a setting does not say are left out."""
+    return ", ".join(f"{name} {said(value)}" for name, value in knobs.items() if value is not None and value == value)
+
+
+def said(value: object) -> str:
+    """A knob's value as its flag takes it; `-` where a setting does not say one."""
+    return "-" if value is None else ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _varied(sweep: Sweep) -> list[str]:
@@ -51,7 +56,7 @@ def _table(sweep: Sweep) -> list[str]:
     marks = ["", *(["SLO"] if sweep.slo else [])]
     rows = [[*knobs, *(_SHOWN.get(name, "goodput/s") for name in columns), *marks]]
     for row in sweep.table.to_dict("records"):
-        told = [str(row[name]) for name in knobs]
+        told = [said(row[name]) for name in knobs]
         if row["status"] != "ok":
             rows.append([*told, f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]])
             continue

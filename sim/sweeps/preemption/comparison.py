@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from sim.config import KV_PREEMPTIONS, EngineConfig
 from sim.errors import InputError, did_you_mean
@@ -25,8 +26,6 @@ from sim.sweeps.sweep import TASKS, run_study
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
     from pathlib import Path
-
-    import pandas as pd
 
     from sim.sweeps.sweep import Sweep
 
@@ -176,8 +175,7 @@ def compared(sweep: Sweep) -> PreemptionComparison:
     """What the runs of a `comparison_study` say."""
     table = sweep.table.drop(columns=["front"])
     for name in PLACE:
-        if name not in table:
-            table[name] = np.nan
+        table[name] = pd.to_numeric(table[name]) if name in table else np.nan
     profile = sweep.study.profile
     assert isinstance(profile, Profile)
     table["recompute_s"] = [recompute_s(row, profile) for row in table.to_dict("records")]

@@ -77,6 +77,22 @@ class TestFiles:
         for name in ("output_throughput", "p99_ttft_ms", "p99_itl_ms", "mean_tpot_ms", "duration"):
             assert row[name] == pytest.approx(result[name], rel=1e-12)
 
+    def test_records_of_a_parameter_file_need_not_say_the_same(self, sweep, tmp_path) -> None:
+        params = tmp_path / "serve.json"
+        params.write_text(
+            '[{}, {"spec_method": "ngram", "spec_tokens": 3, "draft_acceptance": 0.5}, {"max_num_seqs": 1}]'
+        )
+        done = sweep("--serve-params", params, "--vary", "max_concurrency=1,2", "--out", tmp_path / "out")
+        assert done.code == 0, done.err
+        shown = [line.split()[:5] for line in done.out.splitlines()[1:7]]
+        assert [row[0] for row in shown] == ["1", "2"] * 3
+        assert [row[1] for row in shown] == ["-", "-", "ngram", "ngram", "-", "-"]
+        assert [row[2:5] for row in shown[2:]] == [["3", "0.5", "-"]] * 2 + [["-", "-", "1"]] * 2
+        table = pd.read_csv(tmp_path / "out/sweep.csv", dtype=str)
+        assert table["spec_tokens"].fillna("").to_list() == ["", "", "3", "3", "", ""]
+        assert table["max_num_seqs"].fillna("").to_list() == ["", "", "", "", "1", "1"]
+        assert set(table["status"]) == {"ok"}
+
 
 class TestGoingOn:
     def test_only_what_is_missing_is_run(self, sweep, tmp_path) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from sim.sweeps.settings import grid
+from sim.sweeps.settings import Setting, grid
 from sim.sweeps.study import Outcome
 from sim.sweeps.table import half_width, record, runs_table, settings_table
 
@@ -66,3 +66,14 @@ def test_one_replication_has_no_intervals() -> None:
     settings = grid({"max_num_seqs": [1]})
     table = settings_table(settings, runs_table(settings, [[Outcome("ok", summary(4.0))]], 0))
     assert not [name for name in table.columns if name.endswith("_ci95")]
+
+
+def test_a_knob_that_some_settings_do_not_say() -> None:
+    """Records of a parameter file: the table has them all before its numbers, whole numbers whole."""
+    settings = [Setting(), Setting(server={"spec_method": "ngram", "spec_tokens": 3})]
+    runs = runs_table(settings, [[Outcome("ok", summary(4.0))]] * 2, 0)
+    table = settings_table(settings, runs)
+    assert list(table.columns[:3]) == ["spec_method", "spec_tokens", "status"]
+    assert table["spec_method"].to_list() == [None, "ngram"]
+    assert table["spec_tokens"].map(repr).to_list() == ["None", "3"]
+    assert table["output_throughput"].to_list() == [4.0, 4.0]

@@ -1,0 +1,116 @@
+"""Makes every study under results/sweeps/ again: `make results`, or `python results/make.py STUDY...` for some.
+
+Not for results of measuring (results/calibration). The one idea: a study's page is its program. The commands in its
+first block are run, their tables and pictures lie beside it under the names after `--out`, and the page's own tables
+are filled in from those; so `git diff` shows what has changed, and what the prose has to be held against.
+
+Runs that are done are kept in results/.runs/, and a make that was stopped goes on there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+ROOT = Path(__file__).parents[1]
+SWEEPS = ROOT / "results/sweeps"
+RUNS = ROOT / "results/.runs"
+MADE = ("sweep", "preemption")
+"""What the verbs call their tables and pictures."""
+TABLE = re.compile(r"(<!-- table (\S+)\n(.*?)-->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def commands(page: str) -> list[list[str]]:
+    """Of a page's first block, each as words."""
+    block = re.search(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert block is not None, "a page without commands"
+    return [shlex.split(line) for line in block[1].replace("\\\n", " ").splitlines()]
+
+
+def carry_out(words: list[str], home: Path) -> None:
+    """Run one command from the repository's root; put the table and picture that it makes into the page's folder."""
+    print(f"$ {shlex.join(words)}", flush=True)
+    name, words = words[-1], [str(Path(sys.executable).with_name(words[0])), *words[1:]]
+    if "--out" in words:
+        out = RUNS / home.name / name
+        words[words.index("--out") + 1] = str(out)
+    subprocess.run(words, cwd=ROOT, stdout=subprocess.DEVNULL, check=True, env=os.environ | {"PYTHONWARNINGS": "error"})
+    if "--out" in words:
+        for file in (out / f"{made}{kind}" for made in MADE for kind in (".csv", ".png")):
+            if file.exists():
+                shutil.copyfile(file, home / f"{name}{file.suffix}")
+
+
+def filled(page: str, home: Path) -> str:
+    """The page, with its tables made anew."""
+    return TABLE.sub(lambda found: found[1] + table(home / found[2], found[3]) + found[5], page)
+
+
+def table(file: Path, wanted: str) -> str:
+    """A table of a sweep in Markdown: a line for each of `rows` and figure, a column for each value of `across`.
+
+    `wanted` has lines `rows: KNOB, KNOB`, `across: KNOB`, perhaps `where: KNOB=VALUE, ...`, and for each figure
+    `NAME: COLUMN FORMAT`, with ` ±` for its confidence interval, or ` change` for the change from the first column;
+    `COLUMN/1000` is in other units.
+    """
+    said = dict(line.split(": ", 1) for line in wanted.splitlines())
+    rows, across = said.pop("rows").split(", "), said.pop("across")
+    frame = pd.read_csv(file)
+    for knob, value in (pair.split("=") for pair in said.pop("where", "").split(", ") if pair):
+        frame = frame[frame[knob].map(told) == value]
+    values = list(dict.fromkeys(frame[across]))
+    lines = [[*rows, *([across] if len(said) > 1 else []), *map(told, values)]]
+    lines.append(["---"] * (len(lines[0]) - len(values)) + ["---:"] * len(values))
+    for place, group in frame.groupby(rows, sort=False, dropna=False):
+        names = [told(value) for value in place]
+        for figure, column in said.items():
+            lines.append(
+                [*names, *([figure] if len(said) > 1 else []), *cells(group.set_index(across), column, values)]
+            )
+            names = [""] * len(rows)
+    return "".join(f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in lines)
+
+
+def cells(group: pd.DataFrame, column: str, values: list[object]) -> list[str]:
+    """A line's figures."""
+    scaled, form, *how = column.split()
+    name, _, unit = scaled.partition("/")
+    told_cells = []
+    for value in values:
+        here = group[group.index.isna()] if value != value else group[group.index == value]
+        if here.empty:
+            told_cells.append("")
+            continue
+        [number] = here[name] / float(unit or 1)
+        change = how == ["change"] and value != values[0]
+        cell = f"{here[name].iloc[0] / group[name].iloc[0] - 1:+.1%}" if change else f"{number:{form}}"
+        half = f" ± {here[f'{name}_ci95'].iloc[0] / float(unit or 1):{form}}" if how == ["±"] else ""
+        told_cells.append(cell + half)
+    return told_cells
+
+
+def told(value: object) -> str:
+    """A knob's value as people write it."""
+    if isinstance(value, float):
+        return "-" if value != value else f"{value:g}"
+    return str(value)
+
+
+def main() -> None:
+    """All of them, or those that are named."""
+    for home in sorted(SWEEPS / name for name in sys.argv[1:]) or sorted(p.parent for p in SWEEPS.glob("*/README.md")):
+        page = home / "README.md"
+        for words in commands(page.read_text(encoding="utf-8")):
+            carry_out(words, home)
+        page.write_text(filled(page.read_text(encoding="utf-8"), home), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
