@@ -65,7 +65,7 @@ def table(file: Path, wanted: str) -> str:
     frame = pd.read_csv(file)
     for knob, value in (pair.split("=") for pair in said.pop("where", "").split(", ") if pair):
         frame = frame[frame[knob].map(told) == value]
-    values = list(dict.fromkeys(frame[across]))
+    values = list({told(value): value for value in frame[across]}.values())
     lines = [[*rows, *([across] if len(said) > 1 else []), *map(told, values)]]
     lines.append(["---"] * (len(lines[0]) - len(values)) + ["---:"] * len(values))
     for place, group in frame.groupby(rows, sort=False, dropna=False):
@@ -75,7 +75,7 @@ def table(file: Path, wanted: str) -> str:
                 [*names, *([figure] if len(said) > 1 else []), *cells(group.set_index(across), column, values)]
             )
             names = [""] * len(rows)
-    return "".join(f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in lines)
+    return "".join(re.sub(r"\|  (?=\|)", "| ", f"| {' | '.join(line)} |\n") for line in lines)
 
 
 def cells(group: pd.DataFrame, column: str, values: list[object]) -> list[str]:

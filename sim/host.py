@@ -13,6 +13,8 @@ from sim.errors import InputError
 from sim.specs import ParallelSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from sim.config import EngineConfig
     from sim.core.config import KvPreemption
     from sim.specs import GpuSpec, ModelSpec
@@ -100,6 +102,19 @@ def _preemption(said: EngineConfig) -> KvPreemption:
     if said.offload_prompt_only is not None:
         raise InputError(f"--offload-prompt-only goes with --kv-offloading-size, not with --kv-preemption {preemption}")
     return "swap" if preemption == "swap" else "recompute"
+
+
+def require_link_used(runs: Iterable[Mapping[str, object]]) -> None:
+    """Raise InputError where runs, as they are said, name the link to host memory, and none ever copies anything."""
+    said = list(runs)
+    if any(
+        run.get("kv_preemption") in ("swap", "offload") or run.get("kv_offloading_size") is not None for run in said
+    ):
+        return
+    for name in ("pcie_bandwidth", "pcie_latency"):
+        if any(run.get(name) is not None for run in said):
+            flag = name.replace("_", "-")
+            raise InputError(f"--{flag} goes with --kv-preemption swap or --kv-offloading-size: nothing is copied here")
 
 
 def _link(said: EngineConfig, gpu: GpuSpec | None, block_bytes: int) -> HostLink:

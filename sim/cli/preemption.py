@@ -10,9 +10,11 @@ import click
 from sim.cli.flags import EngineCommand, engine_config, engine_options, whole_number
 from sim.cli.numbers import FiniteRange
 from sim.cli.replay import option
+from sim.cli.sweep_inputs import is_said
 from sim.cli.sweep_run import carried_out, ended, running_options
 from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.config import KV_PREEMPTIONS
+from sim.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,12 +90,12 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
     from sim.sweeps.preemption.comparison import compared
     from sim.sweeps.preemption.files import as_json
 
-    comparison = compared(carried_out(_study(kwargs), kwargs, {}, OBJECTIVE))
+    comparison = compared(carried_out(_study(ctx, kwargs), kwargs, {}, OBJECTIVE))
     click.echo(as_json(comparison) if kwargs["as_json"] else str(comparison))
     ended(ctx, comparison.sweep, kwargs["out"], comparison.save, "preemption.json")
 
 
-def _study(kwargs: dict[str, Any]) -> Study:
+def _study(ctx: click.Context, kwargs: dict[str, Any]) -> Study:
     from sim.sweeps.preemption.comparison import KV, LINK, SEQS, comparison_study
     from sim.sweeps.study import Study, whole_workload
     from sim.sweeps.task import Measure
@@ -107,5 +109,7 @@ def _study(kwargs: dict[str, Any]) -> Study:
         measure=Measure({}, kwargs["warmup_s"], kwargs["cooldown_s"]),
         outside=kwargs["outside"],
     )
+    if is_said(ctx, "host_memory") and set(kwargs["modes"]) == {"recompute"}:
+        raise InputError("--host-memory goes with a mode that copies: swap or offload")
     axes = {KV: kwargs["kv_blocks"], LINK: kwargs["pcie_bandwidth"], SEQS: kwargs["max_num_seqs"]}
     return comparison_study(base, kwargs["modes"], {k: v or [] for k, v in axes.items()}, kwargs["host_memory"])

@@ -6,6 +6,7 @@ import logging
 import re
 import warnings
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -118,6 +119,7 @@ def option(group: str, *names: str, **settings: Any) -> Callable[[Decorated], De
 def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its help is above
     # Heavy libraries are loaded only when there is something to run.
     from sim.experiment import settled, unpriced
+    from sim.host import require_link_used
     from sim.latency.profile import Profile
     from sim.report.summary import SummaryOptions
 
@@ -126,6 +128,7 @@ def command(ctx: click.Context, /, **kwargs: Any) -> None:  # noqa: D103  # its 
     options = SummaryOptions.parse(kwargs["percentile_metrics"], kwargs["metric_percentiles"], kwargs["goodput"])
     profile = Profile.load(kwargs["profile"])
     flags = engine_config(kwargs)
+    require_link_used([asdict(flags)])
     for note in flags.notes():
         say(f"note: {note}")
     for line in unpriced(flags, profile):

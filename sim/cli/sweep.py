@@ -9,7 +9,7 @@ import click
 
 from sim.cli.flags import engine_config, engine_options
 from sim.cli.replay import ReplayCommand, option
-from sim.cli.sweep_inputs import axes, read_experiment, require_free, value_of
+from sim.cli.sweep_inputs import axes, is_said, read_experiment, require_free, value_of
 from sim.cli.sweep_run import carried_out, ended, running_options
 from sim.cli.workload_flags import TRACE_HELP, workload_flags
 from sim.errors import InputError
@@ -82,6 +82,7 @@ def _study(ctx: click.Context, kwargs: dict[str, Any], *, free: bool) -> Study:
     if not free and not any(setting.knobs for setting in settings):
         raise InputError("nothing varies: say --vary NAME=A,B,C, --experiment, --serve-params or --bench-params")
     require_free(ctx, {name: None for setting in settings for name in setting.knobs})
+    _require_effect(ctx, settings)
     traces = {setting.knobs["trace"]: None for setting in settings if "trace" in setting.knobs}
     if kwargs["trace"] is None and not traces:
         raise click.UsageError("Missing argument 'TRACE'.")
@@ -95,6 +96,18 @@ def _study(ctx: click.Context, kwargs: dict[str, Any], *, free: bool) -> Study:
         measure=Measure(goodput_bounds(kwargs["goodput"]), kwargs["warmup_s"], kwargs["cooldown_s"]),
         outside=kwargs["outside"],
     )
+
+
+def _require_effect(ctx: click.Context, settings: Sequence[Setting]) -> None:
+    """Raise InputError for a flag that changes nothing beside the others."""
+    from sim.sweeps.answers import load_axis
+    from sim.sweeps.settings import LOAD_KNOBS
+    from sim.sweeps.sweep import axes_of
+
+    if is_said(ctx, "link_vars") and not (ctx.params["serve_params"] or ctx.params["bench_params"]):
+        raise InputError("--link-vars goes with --serve-params and --bench-params: there is nothing to link")
+    if is_said(ctx, "best") and load_axis(axes_of(settings)) is None:
+        raise InputError(f"--best goes with one load that varies: {', '.join(LOAD_KNOBS)} or trace")
 
 
 def _params(ctx: click.Context, kwargs: dict[str, Any]) -> list[Sequence[Setting]]:

@@ -54,10 +54,14 @@ def axes(ctx: click.Context, pairs: Sequence[str]) -> dict[str, list[object]]:
     """Knob -> values to try: the experiment file's, and on top those of `--vary`. Raises InputError."""
     said: dict[str, list[object]] = dict(ctx.meta.get(_FILE_KEY, {}))
     said = {underscored(name): values for name, values in said.items()}
+    told: set[str] = set()
     for pair in pairs:
         name, found, values = pair.partition("=")
         if not found or not values.strip():
             raise InputError(field="--vary", value=pair, expected="NAME=VALUE,VALUE,... with at least one value")
+        if underscored(name) in told:
+            raise InputError(field="--vary", value=pair, expected="each knob once, with all of its values")
+        told.add(underscored(name))
         said[underscored(name)] = _listed(pair, values)
     return {name: [value_of(ctx, name, value) for value in values] for name, values in said.items()}
 
@@ -71,11 +75,15 @@ def value_of(ctx: click.Context, name: str, value: object) -> Any:
     return param.type_cast_value(ctx, _as_text(value))
 
 
+def is_said(ctx: click.Context, name: str) -> bool:
+    """Whether the command line or the experiment file says a flag."""
+    return ctx.get_parameter_source(name) not in (click.core.ParameterSource.DEFAULT, None)
+
+
 def require_free(ctx: click.Context, names: Mapping[str, object]) -> None:
     """Raise InputError for a knob that varies and is also held."""
-    unset = (click.core.ParameterSource.DEFAULT, None)
     for name in names:
-        if ctx.get_parameter_source(name) not in unset:
+        if is_said(ctx, name):
             raise InputError(field=name, expected="to be varied or held, not both")
 
 

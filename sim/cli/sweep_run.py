@@ -113,6 +113,8 @@ def _backend(kwargs: Mapping[str, Any]) -> Backend:
     from sim.sweeps.ray_cluster import ray_cluster
 
     if kwargs["backend"] == "ray":
+        if kwargs["jobs"]:
+            raise InputError("--jobs goes with --backend local: a cluster has as many processes as it has cores")
         return ray_cluster(kwargs["ray_address"])
     if kwargs["ray_address"]:
         raise InputError("--ray-address needs --backend ray")
@@ -123,5 +125,5 @@ def _require_something(sweep: Sweep) -> None:
     """Raise InputError with the first reason where every combination fails: then it is the command that is wrong."""
     statuses = set(sweep.table["status"])
     if statuses <= {"skipped", "failed"}:
-        reason = sweep.table["reason"].iloc[0]
-        raise InputError(reason if len(sweep.table) == 1 else f"no combination can run; the first: {reason}")
+        reasons = list(dict.fromkeys(sweep.table["reason"]))
+        raise InputError(reasons[0] if len(reasons) == 1 else f"no combination can run; the first: {reasons[0]}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.config import EngineConfig
 from sim.errors import InputError
+from sim.host import require_link_used
 from sim.latency.profile import DEFAULT_PROFILE, Profile
 from sim.sweeps.settings import Setting
 from sim.sweeps.task import Measure, Task
@@ -57,6 +58,8 @@ class Study:
                 raise InputError(f"two settings are the same, or differ only in a file's folder: {one}")
         if self.replications < 1:
             raise InputError(field="replications", value=self.replications, expected="1 or more")
+        held = {name: getattr(self.engine, name) for name in _ENGINE}
+        require_link_used({**held, **setting.knobs} for setting in self.settings)
 
     def tasks(self, setting: Setting) -> list[Task]:
         """One task for each replication of a setting. Raises InputError and TraceError where it cannot run."""

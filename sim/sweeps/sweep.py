@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 TASKS = "tasks"
 """The folder inside `out` that keeps results."""
 
+_SAME_EACH_TIME = "the same whatever the seed: nothing here is drawn, so replications and their intervals say nothing"
+
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
@@ -98,7 +100,16 @@ class Sweep:
     @property
     def notes(self) -> list[str]:
         """What the runs had to say, each line once, in order."""
-        return list(dict.fromkeys(note for each in self.results for one in each for note in one.notes))
+        told = dict.fromkeys(note for each in self.results for one in each for note in one.notes)
+        return [*told, *([_SAME_EACH_TIME] if self._drawn_nothing else [])]
+
+    @property
+    def _drawn_nothing(self) -> bool:
+        numbers = self.runs.drop(columns=["seed"])
+        ran = numbers[numbers["status"] == "ok"]
+        return (
+            len(ran) > ran["setting"].nunique() and len(ran.astype(str).drop_duplicates()) == ran["setting"].nunique()
+        )
 
 
 def sweep(
@@ -183,7 +194,7 @@ def _told(
     partial: bool,
 ) -> Sweep:
     settings = [setting.told for setting in study.settings]
-    axes = _axes(settings)
+    axes = axes_of(settings)
     runs = runs_table(settings, results, study.workload["seed"])
     table = settings_table(settings, runs)
     table["front"] = front(table) if (table["status"] == "ok").any() else False
@@ -206,7 +217,7 @@ def _told(
     )
 
 
-def _axes(settings: Sequence[Setting]) -> dict[str, list[Any]]:
+def axes_of(settings: Sequence[Setting]) -> dict[str, list[Any]]:
     """Each knob's values, None for where a setting does not say it."""
     axes: dict[str, list[Any]] = {name: [] for setting in settings for name in setting.knobs}
     for setting in settings:

@@ -94,10 +94,16 @@ def _document(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
+        if error.msg == "Extra data" and _begins_with_a_result(error):
             raise InputError("several results in one file (--append-result?): keep one", file=file) from None
         raise InputError(f"not JSON: {error.msg}", file=file, line=error.lineno) from None
     except UnicodeDecodeError:
         raise InputError("not JSON: not text", file=file) from None
     except RecursionError:
         raise InputError("not JSON that can be read: nested too deep", file=file) from None
+
+
+def _begins_with_a_result(error: json.JSONDecodeError) -> bool:
+    """Whether what stands before the rest is one; not a row of a CSV, or a log's line."""
+    first = json.loads(error.doc[: error.pos])
+    return isinstance(first, dict) and vllm.is_bench_result(first)

@@ -116,7 +116,10 @@ BAD = {
     "truncated": ('{"completed": 1, "dur', ":1: not JSON: Unterminated string"),
     "a list": ("[1, 2]", "not a result"),
     "a summary": ('[{"run_number": 0}]', "a sweep's summary of several results"),
-    "appended": ('{"completed": 1}\n{"completed": 2}', "several results in one file"),
+    "appended": ('{"output_throughput": 1}\n{"output_throughput": 2}', "several results in one file"),
+    "a CSV": ("0.5,100,5\n0.7,80,9\n", ":1: not JSON: Extra data"),
+    "lines of JSON": ('{"arrival_s": 0.5}\n{"arrival_s": 1}', ":2: not JSON: Extra data"),
+    "pretty, and then another": ('{\n "a": 1\n}\n{}', ":4: not JSON: Extra data"),
     "binary": (b"\xff\xfe\x00", "not JSON: not text"),
     "nothing": ("", "not JSON"),
 }
