@@ -31,7 +31,8 @@ def commands(page: str) -> list[list[str]]:
     """Of a page's first block, each as words."""
     block = re.search(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert block is not None, "a page without commands"
-    return [shlex.split(line) for line in block[1].replace("\\\n", " ").splitlines()]
+    lines = block[1].replace("\\\n", " ").splitlines()
+    return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
 
 
 def carry_out(words: list[str], home: Path) -> None:

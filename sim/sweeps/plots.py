@@ -79,7 +79,7 @@ def _lines(sweep: Sweep, table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Rows that differ in one knob alone: the load, or else the knob with most values."""
     varied = {name: len(values) for name, values in sweep.axes.items() if len(values) > 1}
     along = load_axis(sweep.axes) or max(varied, key=lambda name: varied[name], default=None)
-    others = [name for name in varied if name != along]
+    others = _telling([name for name in varied if name != along], table)
     if not others:
         return [("", table)]
     return [
@@ -88,11 +88,21 @@ def _lines(sweep: Sweep, table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     ]
 
 
+def _telling(names: list[str], table: pd.DataFrame) -> list[str]:
+    """Those without which two lines would have the same name: of a record's knobs, one is often enough."""
+    told = list(names)
+    lines = table[names].astype(str).drop_duplicates()
+    for name in reversed(names):
+        fewer = [other for other in told if other != name]
+        if fewer and len(lines[fewer].drop_duplicates()) == len(lines):
+            told = fewer
+    return told
+
+
 def _point_name(sweep: Sweep, row: dict[Any, Any]) -> str:
     """Short: the values of the knobs that vary, without their names."""
-    return ", ".join(
-        said(row[name]) for name, values in sweep.axes.items() if len(values) > 1 and row[name] is not None
-    )
+    varied = [name for name, values in sweep.axes.items() if len(values) > 1]
+    return ", ".join(said(row[name]) for name in _telling(varied, sweep.table) if row[name] is not None)
 
 
 def _headline(sweep: Sweep) -> str:

@@ -1,0 +1,89 @@
+"""The pages of results/sweeps: their tables are those of the files beside them, which their commands make."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MAKE = runpy.run_path(str(ROOT / "results/make.py"))
+PAGES = sorted((ROOT / "results/sweeps").glob("*/README.md"))
+BY_NAME = [page.parent.name for page in PAGES]
+
+CSV = """profile,budget,link,tokens,tokens_ci95,ms
+a,1,,100,5,1500
+a,2,8,150,5,2500
+b,1,,80,4,1000
+"""
+
+
+@pytest.fixture
+def frame(tmp_path) -> Path:
+    path = tmp_path / "made.csv"
+    path.write_text(CSV)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("wanted", "lines"),
+    [
+        (
+            "rows: profile\nacross: budget\ntokens/s: tokens ,.0f change\nlatency, s: ms/1000 .1f",
+            [
+                "| profile | budget | 1 | 2 |",
+                "| --- | --- | ---: | ---: |",
+                "| a | tokens/s | 100 | +50.0% |",
+                "| | latency, s | 1.5 | 2.5 |",
+                "| b | tokens/s | 80 | |",
+                "| | latency, s | 1.0 | |",
+            ],
+        ),
+        (
+            "where: profile=a\nrows: profile\nacross: link\ntokens/s: tokens .0f ±",
+            ["| profile | - | 8 |", "| --- | ---: | ---: |", "| a | 100 ± 5 | 150 ± 5 |"],
+        ),
+    ],
+)
+def test_a_table_is_of_the_file(frame: Path, wanted: str, lines: list[str]) -> None:
+    assert MAKE["table"](frame, wanted + "\n").splitlines() == lines
+
+
+@pytest.mark.parametrize("page", PAGES, ids=BY_NAME)
+def test_a_page_s_tables_are_those_of_its_files(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "<!-- table " in text
+    assert MAKE["filled"](text, page.parent) == text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=BY_NAME)
+def test_its_commands_make_what_lies_beside_it(page: Path) -> None:
+    made = {f"{words[-1]}{kind}" for words in MAKE["commands"](page.read_text(encoding="utf-8"))
+            if "--out" in words for kind in (".csv", ".png")}  # fmt: skip
+    assert made == {path.name for path in page.parent.iterdir() if path.suffix in (".csv", ".png")}
+    assert f"[{page.parent.name}]({page.parent.name}/)" in (ROOT / "results/sweeps/README.md").read_text("utf-8")
+
+
+def test_made_again_it_is_the_same_bytes(tmp_path: Path) -> None:
+    """One study from its first command to its page, in a copy of results/."""
+    home = tmp_path / "results/sweeps/token-budget"
+    kept = [path for path in (ROOT / "results/sweeps/token-budget").rglob("*") if path.suffix != ".png"]
+    for path in kept:
+        if path.is_file():
+            copy = tmp_path / path.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    page = (home / "README.md").read_text(encoding="utf-8")
+    (home / "README.md").write_text(page.replace("elpase sweep --experiment results/sweeps/token-budget/poisson", "#"))
+    (home / "even.csv").unlink()
+    (tmp_path / "results/make.py").write_bytes((ROOT / "results/make.py").read_bytes())
+    done = subprocess.run(
+        [sys.executable, "results/make.py", "token-budget"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for name in ("even.csv", "even.png", "law.json", "bursts/poisson-1.0-3.csv"):
+        assert (home / name).read_bytes() == (ROOT / "results/sweeps/token-budget" / name).read_bytes(), name
