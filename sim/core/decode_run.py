@@ -16,23 +16,25 @@ if TYPE_CHECKING:
     from sim.core.scheduler import Scheduler
 
 
+def may_be_quiet(scheduler: Scheduler) -> bool:
+    """Nobody waits, or nobody can be admitted before somebody leaves; and the budget is enough for all who run."""
+    num_running, config = len(scheduler.running), scheduler.config
+    return 0 < num_running <= config.token_budget and (num_running >= config.seqs_cap or not scheduler.num_held)
+
+
 def outlook(scheduler: Scheduler, most: int) -> tuple[list[Stretch], list[int]]:
     """The rounds from here on that only give every running request one token, as `Cohort.outlook`; none if not sure.
 
-    The scheduler must be between rounds (sync), or have one step in flight, with a token for each running request
-    (async).
+    They `may_be_quiet`, and the scheduler is between rounds (sync), or has one step in flight, with a token for each
+    running request (async).
     """
     config, running, cohort = scheduler.config, scheduler.running, scheduler.cohort
-    num_held = scheduler.num_held
-    # Whoever waits can only be sure not to be admitted while the cap is reached.
-    if (num_held and len(running) < config.seqs_cap) or len(running) > config.token_budget:
-        return [], []
     if not scheduler.is_settled():
         return [], []
     cohort.gather(running)
     if len(cohort) < len(running) or not cohort.members:
         return [], []
-    if num_held:
+    if scheduler.num_held:
         most = min(most, cohort.first_finish())  # then somebody is admitted
     if config.kv_preemption == "offload":
         most = min(most, cohort.first_finish() - 1)  # then host memory is told

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.core.block_hash import BlockHasher, OwnTextHasher
-from sim.core.decode_run import advance, limit_of, outlook
+from sim.core.decode_run import advance, limit_of, may_be_quiet, outlook
 from sim.core.make import make_scheduler
 from sim.core.request import Request as CoreRequest
 from sim.core.servable import RequestRejected, why_never
@@ -225,7 +225,7 @@ class Replica:
         """Many rounds at once, if the next ones are sure to be quiet."""
         running = self.scheduler.running
         flying = self._in_flight[0] if self._in_flight else None
-        if len(self._in_flight) != self._depth - 1 or not running or not self._longest_leap:
+        if len(self._in_flight) != self._depth - 1 or not self._longest_leap or not may_be_quiet(self.scheduler):
             return None
         if not (self._log.is_quiet(len(running)) if flying is None else flying.is_for(running)):
             return None

@@ -7,7 +7,7 @@ Not for runs that are too long for that (`totals`). The one idea: a request's to
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class Kept:
         """The next steps: when they ended."""
         self._ends_s.fromlist(ends_s)
 
-    def add(self, rows: NDArray[np.void], _requests: RequestRows) -> None:
+    def add(self, rows: dict[str, NDArray[Any]], _requests: RequestRows) -> None:
         """Steps that have ended, in order, sooner or later."""
         self._columns.add(rows)
 

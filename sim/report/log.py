@@ -239,10 +239,13 @@ class RunLog:
 
     def _open_started(self, plan: StepPlan, end_s: float) -> None:
         """Requests that get a token again, or their first one, in this step."""
-        partial = {id(plan.requests[position]) for position in plan.partial}
-        scheduled = set(map(id, plan.requests))
+        started = list(self._idle)
+        if plan.partial or len(plan.requests) < len(self._open) + len(started):
+            partial = {id(plan.requests[position]) for position in plan.partial}
+            scheduled = set(map(id, plan.requests))
+            started = [request for request in started if id(request) in scheduled and id(request) not in partial]
         first_token_s = self._times["first_token_s"]
-        for request in [r for r in self._idle if id(r) in scheduled and id(r) not in partial]:
+        for request in started:
             del self._idle[request]
             self._open[request] = self._num_steps
             row = self._rows[request]

@@ -88,8 +88,8 @@ class StepRows:
         self._end_s.fromlist(end_s)
         self._free_blocks.fromlist(free_blocks)
 
-    def take(self, num_steps: int) -> NDArray[np.void]:
-        """The first steps, one row each."""
+    def take(self, num_steps: int) -> dict[str, NDArray[Any]]:
+        """The first steps, as columns by name."""
         lengths, left, runs = self._lengths, num_steps, 0
         while left and lengths[runs] <= left:
             left -= lengths[runs]
@@ -98,13 +98,14 @@ class StepRows:
         if left:  # a run goes on behind them
             counts.append(left)
             lengths[runs] -= left
-        rows = np.repeat(np.frombuffer(self._alike[: len(counts) * STEP.size], dtype=STEP_DTYPE), counts)
+        rows = np.frombuffer(self._alike[: len(counts) * STEP.size], dtype=STEP_DTYPE)
         del self._alike[: runs * STEP.size], lengths[:runs]
+        columns = {name: np.repeat(rows[name], counts) for name in STEP_DTYPE.names or ()}
         own: dict[str, array[Any]] = {"start_s": self._start_s, "end_s": self._end_s, "free_blocks": self._free_blocks}
         for name, column in own.items():
-            rows[name] = column[:num_steps]
+            columns[name] = np.array(column[:num_steps])
             del column[:num_steps]
-        return rows
+        return columns
 
 
 class StepColumns:
@@ -113,10 +114,10 @@ class StepColumns:
     def __init__(self) -> None:
         self._columns = {name: array(_TYPECODES[STEP_DTYPE[name].kind]) for name in STEP_COLUMNS}
 
-    def add(self, rows: NDArray[np.void]) -> None:
-        """The next steps, of STEP_DTYPE."""
+    def add(self, steps: dict[str, NDArray[Any]]) -> None:
+        """The next steps, as `StepRows.take` gives them."""
         for name, column in self._columns.items():
-            column.frombytes(rows[name].tobytes())
+            column.frombytes(steps[name].tobytes())
 
     def frame(self) -> pd.DataFrame:
         """The table `Frames.steps`. It shares the columns' memory: no `add` after it."""

@@ -52,21 +52,20 @@ class StepTotals:
             totals.load.add(block, at_client[at : at + BLOCK_STEPS])
         return totals
 
-    def add(self, rows: Mapping[str, NDArray[Any]] | NDArray[np.void]) -> None:
+    def add(self, rows: Mapping[str, NDArray[Any]]) -> None:
         """The next steps, by column (of a run that knew nothing of some column: without that); not yet their load."""
-        names = rows.dtype.names or () if isinstance(rows, np.ndarray) else rows
         if not self.steps:
             self.start_s = float(rows["start_s"][0])
         self.end_s = float(rows["end_s"][-1])
         self.steps += len(rows["end_s"])
-        for name in names:
+        for name in rows:
             if name in self.sums:
                 self.sums[name] += int(rows[name].sum())
             if name in self.peaks:
                 self.peaks[name] = max(self.peaks[name], int(rows[name].max()))
-        if "copy_s" in names:
+        if "copy_s" in rows:
             self.copy_s += float(rows["copy_s"].sum())
-        if "runtime_mode" in names:
+        if "runtime_mode" in rows:
             for mode, count in zip(MODES, np.bincount(rows["runtime_mode"], minlength=len(MODES)), strict=True):
                 self.modes[mode] += int(count)
         least = int(rows["free_blocks"].min())
@@ -85,7 +84,7 @@ class LoadTotals:
         self.busy_s = self.held_s = self.queue_s = self.client_s = 0.0
         self.limit_s = dict.fromkeys(LIMITS, 0.0)
 
-    def add(self, rows: Mapping[str, NDArray[Any]] | NDArray[np.void], at_client: NDArray[np.int64]) -> None:
+    def add(self, rows: Mapping[str, NDArray[Any]], at_client: NDArray[np.int64]) -> None:
         """The next steps, and how many requests the client's own cap held back when each started."""
         step_s, at_server = rows["end_s"] - rows["start_s"], rows["waiting"]
         queue = at_client + at_server
@@ -97,9 +96,9 @@ class LoadTotals:
             self.limit_s[name] += float(step_s[(at_server > 0) & (rows["limit"] == code)].sum())
 
 
-def load_columns(rows: NDArray[np.void]) -> dict[str, NDArray[Any]]:
+def load_columns(rows: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """What `LoadTotals.add` reads of steps, for later."""
-    return {name: rows[name].copy() for name in _LOAD}
+    return {name: rows[name] for name in _LOAD}
 
 
 def _columns(steps: pd.DataFrame) -> dict[str, NDArray[Any]]:

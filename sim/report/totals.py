@@ -55,12 +55,12 @@ class Totals:
         """The next steps: when they ended."""
         self._end_s = ends_s[-1]
 
-    def add(self, rows: NDArray[np.void], requests: RequestRows) -> None:
+    def add(self, rows: dict[str, NDArray[Any]], requests: RequestRows) -> None:
         """Steps that have ended, in order, sooner or later."""
-        if not len(rows):
+        if not len(rows["end_s"]):
             return
         before_s = rows["start_s"][0] if self.steps.steps == 0 else self.steps.end_s
-        ends_s = rows["end_s"].copy()
+        ends_s = rows["end_s"]
         self.gaps.add(np.diff(ends_s, prepend=before_s), rows["continued"])
         long_gaps_s = np.array(self._long_gaps_s)
         self.gaps.add(long_gaps_s, np.ones(len(long_gaps_s), dtype=np.int64))
@@ -108,7 +108,7 @@ class _ClientQueue:
         """Before those."""
         self._waiting: list[dict[str, NDArray[Any]]] = []
 
-    def add(self, rows: NDArray[np.void], totals: StepTotals) -> None:
+    def add(self, rows: dict[str, NDArray[Any]], totals: StepTotals) -> None:
         """The next steps."""
         self._waiting.append(load_columns(rows))
         self.settle(totals)
