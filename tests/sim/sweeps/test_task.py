@@ -128,7 +128,7 @@ def test_whatever_goes_wrong_in_a_run_is_its_result(task, trace, monkeypatch) ->
 def test_a_run_that_ctrl_c_cut_short_is_no_result(task, monkeypatch) -> None:
     def cut(*args: object, **named: object):
         result = simulate(*args, **named)
-        return replace(result, frames=replace(result.frames, meta={**result.frames.meta, "partial": True}))
+        return replace(result, record=replace(result.frames, meta={**result.frames.meta, "partial": True}))
 
     monkeypatch.setattr("sim.sweeps.task.simulate", cut)
     with pytest.raises(KeyboardInterrupt):
