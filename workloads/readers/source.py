@@ -21,6 +21,7 @@ _BOM = "\ufeff"
 _LONGEST_LINE_BYTES = 16 << 20
 """No request takes that much: a longer line is no text file, and must not fill the memory."""
 _HEAD_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 16
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -48,7 +49,7 @@ def read_head(path: Path) -> tuple[int, str, bool]:
 def count_lines(path: Path) -> int:
     """How many lines there are at most; blank ones count."""
     with _open(path) as stream:
-        return 1 + sum(block.count(b"\n") for block in iter(partial(stream.read, _HEAD_BYTES), b""))
+        return 1 + sum(block.count(b"\n") for block in iter(partial(stream.read, _BLOCK_BYTES), b""))
 
 
 def read_document(path: Path) -> str:
