@@ -262,7 +262,9 @@ class TestRefused:
 
     def test_if_none_can_run_the_command_is_wrong(self, elpase) -> None:
         done = elpase("sweep", "none.csv", "--vary", "max_num_seqs=1,2", *ONE_JOB)
-        assert done.error.startswith("no combination can run; the first: none.csv: file: got 'No such file")
+        assert done.error.startswith("none.csv: file: got 'No such file")  # the one reason of all
+        done = elpase("sweep", "random", "--vary", "max_num_seqs=0,-1", *ONE_JOB)
+        assert done.error.startswith("no combination can run; the first: max_num_seqs: got 0, expected 1 or more")
         done = elpase("sweep", "random", "--vary", "format=csv", *ONE_JOB)
         assert done.error.startswith("--format goes with a file, not with random")
 
