@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -22,6 +23,8 @@ _LONGEST_LINE_BYTES = 16 << 20
 """No request takes that much: a longer line is no text file, and must not fill the memory."""
 _HEAD_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 16
+_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
+"""What reading a damaged gzip file raises."""
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -47,9 +50,12 @@ def read_head(path: Path) -> tuple[int, str, bool]:
 
 
 def count_lines(path: Path) -> int:
-    """How many lines there are at most; blank ones count."""
-    with _open(path) as stream:
-        return 1 + sum(block.count(b"\n") for block in iter(partial(stream.read, _BLOCK_BYTES), b""))
+    """How many lines there are at most; blank ones count. In a damaged file: before the damage, which readers tell."""
+    lines = 1
+    with _open(path) as stream, suppress(*_DAMAGE):
+        for block in iter(partial(stream.read, _BLOCK_BYTES), b""):
+            lines += block.count(b"\n")
+    return lines
 
 
 def read_document(path: Path) -> str:
@@ -64,7 +70,7 @@ def _raw_lines(path: Path, longest_bytes: int) -> Iterator[tuple[int, bytes]]:
             while raw := stream.readline(longest_bytes):
                 number += 1
                 yield number, raw
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except _DAMAGE as error:
         raise TraceError(
             file=path, line=number + 1, field="gzip data", value=str(error), expected="a whole gzip file"
         ) from error

@@ -41,7 +41,10 @@ def test_a_folder_that_is_none(run: Path, tmp_path: Path, elpase) -> None:
     assert "there is no such folder, expected the folder of a run" in elpase("report", tmp_path / "nowhere").error
     assert "is a file, expected the folder of a run" in elpase("report", run / "result.json").error
     (run / "steps.parquet").unlink()
-    assert elpase("report", run).error == f"{run}: has no steps.parquet: is it what elpase replay --out wrote?"
+    assert (
+        elpase("report", run).error
+        == f"{run}: has no steps.parquet: is it what elpase replay --keep-steps --out wrote?"
+    )
 
 
 @pytest.mark.parametrize(

@@ -64,4 +64,5 @@ def test_a_setting_is_told_to_do_nothing_only_where_it_does_nothing_in_all() -> 
     workload = whole_workload("random", {})
     (told,) = Study(workload=workload, engine=engine, settings=modes).notes()
     assert told.startswith("--disable-chunked-mm-input has no effect")
-    assert len(Study(workload=workload, engine=engine, settings=modes[:1]).notes()) == 2
+    with pytest.raises(InputError, match="--pcie-bandwidth goes with --kv-preemption swap"):
+        Study(workload=workload, engine=engine, settings=modes[:1])
