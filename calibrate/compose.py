@@ -1,4 +1,4 @@
-"""Composes whole steps of a dense decoder from single kernels, as a server under load would run them.
+"""Composes whole steps of a decoder from single kernels, as a server under load would run them.
 
 Not for reading tables (op_tables.py, op_files.py) and not for host time. The one idea: a step is the sum of its
 kernels, where tables of kernels lack three things that a server has, each stated here as one number with its source:
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from calibrate.grid import GridStep, grid
+from calibrate.op_tables import dense_width
 from calibrate.samples import FULL_GRAPH, NO_GRAPH, PIECEWISE_GRAPH, Samples, TimedStep
 from sim.specs import ParallelSpec
 
@@ -89,39 +90,59 @@ class TableSteps:
     def linear_ms(self, tokens: int, rows: int) -> float:
         """GEMMs at sustained clocks."""
         per_layer, head = self.tables.matrices(self.model, self.tp)
-        layers = sum(self._gemm_ms(tokens, n, k) for n, k in per_layer)
+        layers = self._experts_ms(tokens) + sum(self._gemm_ms(tokens, n, k) for n, k in per_layer)
         return self.model.num_layers * layers + self._gemm_ms(rows, *head)
 
     def _gemm_ms(self, m: float, n: float, k: float) -> float:
-        compute_s = 2 * m * n * k / self.gpu.dense_bf16_flop_per_s
-        memory_s = 2 * (n * k + m * k + m * n) / self.gpu.bandwidth_bytes_per_s
+        return self.tables.gemm.ms(m, n, k) * self._under_load(2 * m * n * k, 2 * (n * k + m * k + m * n))
+
+    def _experts_ms(self, tokens: int) -> float:
+        """One layer's routed experts: each token is computed by its own, each that is needed is read once."""
+        experts = self.model.experts
+        if experts is None:
+            return 0.0
+        weights = 3 * self.model.hidden_size * experts.width / self.tp
+        read_bytes = experts.read(tokens) * weights * experts.bits_per_weight / 8
+        kernels = self.tables.experts(self.model, self.tp)
+        return kernels.ms(tokens) * self._under_load(2 * tokens * experts.chosen * weights, read_bytes)
+
+    def _under_load(self, flop: float, moved_bytes: float) -> float:
+        """How much longer a kernel takes in a server: all of `clocks` if arithmetic bounds it, nothing if memory."""
+        compute_s = flop / self.gpu.dense_bf16_flop_per_s
+        memory_s = moved_bytes / self.gpu.bandwidth_bytes_per_s
         bound = compute_s**_BOUND / (compute_s**_BOUND + memory_s**_BOUND)
-        return self.tables.gemm.ms(m, n, k) * (1 + (self.clocks - 1) * bound)
+        return 1 + (self.clocks - 1) * bound
 
     def attention_ms(self, chunks: Sequence[tuple[int, int]], decodes: Sequence[int]) -> float:
         """All layers' attention: every chunk's pairs and every row's context, in one call."""
+        windowed = self.model.num_window_layers
+        ms = (self.model.num_layers - windowed) * self._layer_attention_ms(chunks, decodes, 0)
+        return ms + (windowed * self._layer_attention_ms(chunks, decodes, self.model.window) if windowed else 0.0)
+
+    def _layer_attention_ms(self, chunks: Sequence[tuple[int, int]], decodes: Sequence[int], window: int) -> float:
         ms = 0.0
         if chunks:
-            prompt = self.tables.prompt_attention(self.model, self.tp)
+            prompt = self.tables.prompt_attention(self.model, self.tp, window)
             over_a_launch = sum(prompt.ms(n, before) - prompt.floor for n, before in chunks)
             ms = prompt.floor + self.clocks * over_a_launch
         if decodes:
-            rows, count = self.tables.decode_attention(self.model, self.tp), len(decodes)
+            rows, count = self.tables.decode_attention(self.model, self.tp, window), len(decodes)
             alone, launched = rows.ms(count, sum(decodes)), rows.ms(count, count)
             if chunks:
                 ms += MIXED_ATTENTION * (alone - launched) + launched - rows.ms(1, 1)
                 ms += MIXED_TILE_MS * self._kv_heads * count
             else:
                 ms = alone
-        return self.model.num_layers * ms
+        return ms
 
     def elementwise_ms(self, tokens: int) -> float:
-        """Norms, rotary embedding, cache write and activation: launches, or bytes, whichever takes longer."""
+        """Norms, rotary embedding, cache write and activation (that of routed experts is in their kernels): launches,
+        or bytes, whichever takes longer."""
         model = self.model
         heads, kv_heads = model.num_heads // self.tp, self._kv_heads
         elements = 8 * model.hidden_size  # two norms: residual and input, read and written
         elements += (2 * heads + 6 * kv_heads) * model.head_size  # rotary on Q and K; K and V into the cache
-        elements += 3 * model.mlp_width // self.tp  # gate and up in, their product out
+        elements += 3 * dense_width(model) // self.tp  # gate and up in, their product out
         per_layer = ELEMENTWISE_L2 * 2 * elements * tokens / self.gpu.bandwidth_bytes_per_s * 1e3
         return model.num_layers * max(ELEMENTWISE_LAYER_MS, per_layer)
 

@@ -67,6 +67,23 @@ class Shipped:
 _CLIENT = ClientTerms(request_s=0.0077, request_token_s=4.7e-6)
 """Of h100-llama-3.1-8b, as this script finds it."""
 
+
+def _gpt_oss(model: str, tp: int, **server: object) -> Shipped:
+    return Shipped(
+        _H100,
+        model,
+        tp,
+        client=_CLIENT,
+        # vLLM's own for this family (model_executor/models/config.py).
+        server={"max_cudagraph_capture_size": 1024, **server},
+        notes={
+            "client": _BORROWED_CLIENT,
+            "host per sequence": _HOST_NOTE,
+            "not measured as a whole": "composed from kernels; no served run was read",
+        },
+    )
+
+
 SHIPPED = {
     "h100-llama-3.1-8b": Shipped(
         _H100,
@@ -122,6 +139,10 @@ SHIPPED = {
             "not measured as a whole": "composed from an H200's kernels; clocks under load are an H100's",
         },
     ),
+    "h100-gpt-oss-20b": _gpt_oss("gpt-oss-20b", 1),
+    # One GPU's memory does not hold the KV cache of the model's own 131,072 tokens.
+    "h100-gpt-oss-120b": _gpt_oss("gpt-oss-120b", 1, max_model_len=32_768),
+    "h100-gpt-oss-120b-tp2": _gpt_oss("gpt-oss-120b", 2),
     "rtx4090-llama-3.1-8b": Shipped(
         Path("vllm019_rtx4090_llama_31_8b"),
         notes={

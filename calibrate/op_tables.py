@@ -1,4 +1,4 @@
-"""Kernels of one GPU, read from tables of single calls (NVIDIA AIConfigurator's Parquet files), for any dense decoder.
+"""Kernels of one GPU, read from tables of single calls (NVIDIA AIConfigurator's Parquet files), for any decoder.
 
 Not for whole steps: that is compose.py. The one idea: GEMMs, attention and all-reduces were timed on grids, so a
 kernel of any size is an interpolation in logarithms between its neighbours.
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from scipy.interpolate import RegularGridInterpolator
 
+from calibrate.expert_tables import ExpertKernels
 from calibrate.samples import KERNELS, NO_GRAPH, Samples, TimedStep
+from calibrate.table_file import read_table, timed
 from sim.errors import InputError
 from sim.specs import ParallelSpec
 
@@ -48,22 +49,24 @@ class Gemm:
     grid: RegularGridInterpolator
     lengths: Column
     """Every m that was timed."""
+    narrowest: float
     widest: float
 
     @classmethod
     def read(cls, folder: Path) -> Gemm:
-        table = _read(folder / "gemm_perf.parquet", "gemm_dtype", "m", "n", "k", "latency")
+        table = read_table(folder / "gemm_perf.parquet", "gemm_dtype", "m", "n", "k", "latency")
         table = table[table["gemm_dtype"] == "bfloat16"]
         cube = table.groupby(["m", "n", "k"])["latency"].median().unstack(["n", "k"])
         ms, ns, ks = (np.unique(table[axis]) for axis in "mnk")
         cube = cube.reindex(columns=pd.MultiIndex.from_product([ns, ks]))
         values = np.log(cube.to_numpy().reshape(ms.size, ns.size, ks.size))
-        return cls(
-            RegularGridInterpolator((np.log(ms), np.log(ns), np.log(ks)), values), ms.astype(float), float(ns[-1])
-        )
+        grid = RegularGridInterpolator((np.log(ms), np.log(ns), np.log(ks)), values)
+        return cls(grid, ms.astype(float), float(ns[0]), float(ns[-1]))
 
     def ms(self, m: float, n: float, k: float) -> float:
-        """A matrix wider than the widest that was timed counts in proportion (the LM head)."""
+        """A matrix wider than the widest that was timed counts in proportion (the LM head), one narrower than the
+        narrowest as that (a router)."""
+        n = max(n, self.narrowest)
         wide = max(1.0, n / self.widest)
         try:
             return wide * float(np.exp(self.grid(np.log([[m, n / wide, k]]))[0]))
@@ -85,8 +88,8 @@ class DecodeAttention:
     """Contexts."""
 
     @classmethod
-    def of(cls, rows: pd.DataFrame, kv_bytes: float) -> DecodeAttention:
-        """From rows (batch_size, step, latency); `kv_bytes`: of one token in one layer.
+    def of(cls, rows: pd.DataFrame, kv_bytes: float, window: float = math.inf) -> DecodeAttention:
+        """From rows (batch_size, step, latency); `kv_bytes`: of one token in one layer, which reads `window` of them.
 
         What the L2 cache held during the timing is put back to main memory's speed: the kernel's time without context,
         and the KV cache at the speed of the largest caches in the table.
@@ -94,7 +97,7 @@ class DecodeAttention:
         table = rows.pivot_table(index="batch_size", columns="step", values="latency", aggfunc="median")
         batches, contexts = table.index.to_numpy(float), table.columns.to_numpy(float)
         times = filled(table.to_numpy(float))
-        read = np.outer(batches, contexts) * kv_bytes
+        read = np.outer(batches, np.minimum(contexts, window)) * kv_bytes
         bytes_per_ms = np.nanmax(np.where(np.isnan(table.to_numpy(float)), np.nan, read / times))
         cached = (read > CACHED_BYTES[0]) & (read < CACHED_BYTES[1])
         cold = times[:, :1] + read / bytes_per_ms
@@ -125,25 +128,30 @@ class PromptAttention:
     lengths: Column
     times: Column
     """Of whole prompts, alone."""
+    window: float = math.inf
+    """Tokens that each one attends to at most."""
 
     @classmethod
-    def of(cls, rows: pd.DataFrame) -> PromptAttention:
+    def of(cls, rows: pd.DataFrame, window: float = math.inf) -> PromptAttention:
         """From rows (batch_size, isl, latency)."""
         alone = rows[rows["batch_size"] == 1].groupby("isl")["latency"].median()
-        return cls(alone.index.to_numpy(float), alone.to_numpy(float))
+        return cls(alone.index.to_numpy(float), alone.to_numpy(float), window)
 
     def whole(self, length: float) -> float:
         """A whole prompt; beyond the longest by its query-key pairs."""
         longest = float(self.lengths[-1])
         if length > longest:
-            return float(self.times[-1]) * (length / longest) ** 2
+            return float(self.times[-1]) * self._pairs(length) / self._pairs(longest)
         return float(np.exp(np.interp(np.log(length), np.log(self.lengths), np.log(self.times))))
 
     def ms(self, tokens: float, before: float) -> float:
         """A chunk after `before` tokens: its pairs' share of the whole prompt's, at least a launch."""
-        length = before + tokens
-        share = 2 * tokens * (before + tokens / 2) / length**2
-        return max(self.floor, share * self.whole(length))
+        pairs = self._pairs(before + tokens)
+        return max(self.floor, (1 - self._pairs(before) / pairs) * self.whole(before + tokens))
+
+    def _pairs(self, length: float) -> float:
+        near = min(length, self.window)
+        return near**2 / 2 + (length - near) * near
 
     @property
     def floor(self) -> float:
@@ -162,21 +170,19 @@ class OpTables:
         self.engine_version = str(described["version"].iloc[0]) if "version" in described else "unknown"
         self._decode = cache(self._read_decode)
         self._prompt = cache(self._read_prompt)
+        self._experts = cache(self._read_experts)
         self._allreduce = cache(self._read_allreduce)
 
-    def attention(self, kind: str, model: ModelSpec, tp: int = 1) -> pd.DataFrame:
+    def attention(self, kind: str, model: ModelSpec, tp: int = 1, window: int = 0) -> pd.DataFrame:
         """Rows of `context` or `generation` attention with one GPU's heads: batch_size, isl, step, latency (ms).
 
-        Heads that were not timed are made of those that were (`_with_heads`).
+        Of layers that look back on `window` tokens, or on all (0). Heads that were not timed are made of those that
+        were (`_with_heads`).
         """
         file = self.folder / f"{kind}_attention_perf.parquet"
         # FP16 takes as long as BF16: the same bytes, the same tensor cores.
-        wanted = {"head_dim": model.head_size, "kv_cache_dtype": "bfloat16", "window_size": 0}
-        table = _read(file, "batch_size", "isl", "step", "latency", *_HEADS, *wanted)
-        for column, value in wanted.items():
-            table = table[table[column] == value]
-            if table.empty:
-                raise InputError(file=file, field=column, value=value, expected="kernels timed for it")
+        wanted = {"head_dim": model.head_size, "kv_cache_dtype": "bfloat16", "window_size": window}
+        table = timed(read_table(file, "batch_size", "isl", "step", "latency", *_HEADS, *wanted), file, wanted)
         heads, kv_heads = model.num_heads // tp, model.kv_heads_per_gpu(ParallelSpec(tp))
         found = _with_heads(table, heads, kv_heads, prompts=kind == "context")
         if found is None:
@@ -184,29 +190,40 @@ class OpTables:
             raise InputError(file=file, field=field, value=value, expected="heads that were timed, or parts of such")
         return found
 
-    def decode_attention(self, model: ModelSpec, tp: int = 1) -> DecodeAttention:
+    def decode_attention(self, model: ModelSpec, tp: int = 1, window: int = 0) -> DecodeAttention:
         """One layer's attention of single tokens, on one of `tp` GPUs."""
-        return self._decode(model, tp)
+        return self._decode(model, tp, window)
 
-    def prompt_attention(self, model: ModelSpec, tp: int = 1) -> PromptAttention:
+    def prompt_attention(self, model: ModelSpec, tp: int = 1, window: int = 0) -> PromptAttention:
         """One layer's attention of prompts, on one of `tp` GPUs."""
-        return self._prompt(model, tp)
+        return self._prompt(model, tp, window)
+
+    def experts(self, model: ModelSpec, tp: int = 1) -> ExpertKernels:
+        """One layer's routed experts, on one of `tp` GPUs."""
+        return self._experts(model, tp)
 
     def matrices(self, model: ModelSpec, tp: int = 1) -> tuple[list[tuple[int, int]], tuple[float, int]]:
-        """(outputs, inputs) of one layer's four GEMMs on one of `tp` GPUs, and of the LM head.
+        """(outputs, inputs) of one layer's GEMMs on one of `tp` GPUs, and of the LM head.
 
-        QKV and gate-up are split by columns, the others by rows, the LM head by its vocabulary.
+        QKV and gate-up are split by columns, the others by rows, the LM head by its vocabulary. A mixture of experts
+        has the router, which is whole on every GPU, and the experts that every token passes through.
         """
         hidden, heads, size = model.hidden_size, model.num_heads // tp, model.head_size
-        kv_heads, width = model.kv_heads_per_gpu(ParallelSpec(tp)), model.mlp_width // tp
+        kv_heads, width = model.kv_heads_per_gpu(ParallelSpec(tp)), dense_width(model) // tp
         qkv = (heads + 2 * kv_heads) * size
-        layer = [(qkv, hidden), (hidden, heads * size), (2 * width, hidden), (hidden, width)]
+        layer = [(qkv, hidden), (hidden, heads * size)]
+        if model.experts is not None:
+            layer.append((model.experts.num_experts, hidden))
+        if width:
+            layer += [(2 * width, hidden), (hidden, width)]
         return layer, (model.vocab_size / tp, hidden)
 
     def linear_ms(self, model: ModelSpec, tokens: float, sampled: float) -> float:
         """All GEMMs of a step as they were timed: a layer's on all tokens, the LM head on the rows that sample."""
         layer, head = self.matrices(model)
-        return model.num_layers * sum(self.gemm.ms(tokens, n, k) for n, k in layer) + self.gemm.ms(sampled, *head)
+        experts = 0.0 if model.experts is None else self.experts(model).ms(tokens)
+        layer_ms = experts + sum(self.gemm.ms(tokens, n, k) for n, k in layer)
+        return model.num_layers * layer_ms + self.gemm.ms(sampled, *head)
 
     def allreduce_ms(self, tp: int, size_bytes: float) -> float:
         """One all-reduce between `tp` GPUs: vLLM's own kernel inside a CUDA graph, NCCL's for large messages."""
@@ -246,20 +263,28 @@ class OpTables:
                 rows = [int(before)] * int(batch)
                 yield TimedStep.of([], rows, ms / 1e3, regime="kernels, decode", **_KERNELS)
 
-    def _read_decode(self, model: ModelSpec, tp: int) -> DecodeAttention:
+    def _read_decode(self, model: ModelSpec, tp: int, window: int) -> DecodeAttention:
         kv_bytes = model.kv_bytes_per_token(parallel=ParallelSpec(tp)) / model.num_layers
-        return DecodeAttention.of(self.attention("generation", model, tp), kv_bytes)
+        return DecodeAttention.of(self.attention("generation", model, tp, window), kv_bytes, window or math.inf)
 
-    def _read_prompt(self, model: ModelSpec, tp: int) -> PromptAttention:
-        return PromptAttention.of(self.attention("context", model, tp))
+    def _read_prompt(self, model: ModelSpec, tp: int, window: int) -> PromptAttention:
+        return PromptAttention.of(self.attention("context", model, tp, window), window or math.inf)
+
+    def _read_experts(self, model: ModelSpec, tp: int) -> ExpertKernels:
+        return ExpertKernels.read(self.folder, model, tp)
 
     def _read_allreduce(self, tp: int) -> tuple[tuple[Column, Column], tuple[Column, Column]]:
         own = self.folder / "custom_allreduce_perf.parquet"
         nccl = self.folder / "nccl_perf.parquet"
-        graph = _read(own, "backend", "num_gpus", "message_size", "latency").query("backend == 'vllm_graph'")
-        large = _read(nccl, "op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
+        graph = read_table(own, "backend", "num_gpus", "message_size", "latency").query("backend == 'vllm_graph'")
+        large = read_table(nccl, "op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
         large = large.query("op_name == 'all_reduce' and nccl_dtype == 'half'")
         return _by_size(graph, tp, own), _by_size(large, tp, nccl)
+
+
+def dense_width(model: ModelSpec) -> int:
+    """Of the MLP that all tokens of a layer pass through, experts that they are routed to apart; 0: there is none."""
+    return model.mlp_width if model.experts is None else model.experts.shared_width
 
 
 def _with_heads(table: pd.DataFrame, heads: int, kv_heads: int, *, prompts: bool) -> pd.DataFrame | None:
@@ -291,17 +316,6 @@ def _by_size(table: pd.DataFrame, tp: int, file: Path) -> tuple[Column, Column]:
         sizes = ", ".join(str(n) for n in sorted(set(table["num_gpus"])))
         raise InputError(file=file, field="num_gpus", value=tp, expected=f"a number of GPUs that was timed: {sizes}")
     return rows.index.to_numpy(float), rows.to_numpy(float)
-
-
-def _read(file: Path, *columns: str) -> pd.DataFrame:
-    try:
-        table = pd.read_parquet(file)
-    except pa.ArrowInvalid as error:
-        raise InputError(f"not a Parquet table ({error})", file=file) from None
-    for column in columns:
-        if column not in table:
-            raise InputError("missing column", file=file, field=column)
-    return table
 
 
 def filled(times: Column) -> Column:

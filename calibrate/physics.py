@@ -39,8 +39,10 @@ def rates(law: FusedLaw, model: ModelSpec, gpu: GpuSpec | None, tensor_parallel_
     flop = None if gpu is None else gpu.dense_bf16_flop_per_s
     tp = tensor_parallel_size
     read, layers = read_bytes(model), layer_parameters(model)
-    kv = model.kv_bytes_per_token(parallel=ParallelSpec(tp))
-    attention = 4 * model.num_layers * model.num_heads * model.head_size
+    # What a window hides costs nothing: only layers without one get dearer with a longer context.
+    whole = model.num_layers - model.num_window_layers
+    kv = model.kv_bytes_per_token(parallel=ParallelSpec(tp)) * whole / model.num_layers
+    attention = 4 * whole * model.num_heads * model.head_size
     told = [
         ("weights read", "weight_read_s", read / tp, "B/s", bandwidth),
         ("GEMMs", "token_s", 2 * layers / tp, "FLOP/s", flop),
@@ -63,9 +65,14 @@ def embedding_tables(model: ModelSpec) -> int:
 
 
 def read_bytes(model: ModelSpec) -> float:
-    """Bytes of weights that a step reads: all but an input embedding that is not the LM head as well."""
+    """Bytes of weights that a token reads: all but the experts that it is not routed to, and but an input embedding
+    that is not the LM head as well."""
     element = 2 if model.dtype != "float32" else 4
     spared = (embedding_tables(model) - 1) * model.vocab_size * model.hidden_size * element
+    experts = model.experts
+    if experts is not None:
+        others = (experts.num_experts - experts.chosen) * experts.num_layers
+        spared += int(others * 3 * model.hidden_size * experts.width * experts.bits_per_weight / 8)
     return float(model.weight_bytes - spared)
 
 

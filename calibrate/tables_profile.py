@@ -20,6 +20,7 @@ from calibrate.compose import (
     file_samples,
     table_samples,
 )
+from calibrate.expert_tables import FILE, SPREAD
 from calibrate.grid import GridLimits
 from calibrate.make_profile import Target, calibrate
 from calibrate.op_tables import OpTables
@@ -49,8 +50,8 @@ TERMS = ("tile_waste", "eager_row_s")
 """Optional coefficients that composed steps have something to say about."""
 
 _TABLES = (
-    "NVIDIA AIConfigurator (Apache-2.0): kernel tables (GEMM, context and generation attention, all-reduce) of vLLM"
-    " {version} on {device}, composed for {model} at TP {tp}"
+    "NVIDIA AIConfigurator (Apache-2.0): kernel tables (GEMM, {experts}context and generation attention, all-reduce) of"
+    " vLLM {version} on {device}, composed for {model} at TP {tp}"
 )
 _FILES = (
     "casys-kaist/LLMServingSim (MIT): vLLM {version}'s own layers, timed on {device} ({date}) for {model}: dense"
@@ -169,24 +170,44 @@ def _from_tables(recipe: Recipe) -> Composed:
         engine="vllm",
         engine_version=tables.engine_version,
         capture_sizes=graphs.sizes,
-        notes=_table_notes(recipe.clocks),
+        notes=_table_notes(steps),
         command=recipe.command,
     )
-    told = _TABLES.format(version=tables.engine_version, device=tables.device, model=model.name, tp=tp)
+    experts = "" if model.experts is None else "experts, "
+    told = _TABLES.format(version=tables.engine_version, device=tables.device, model=model.name, tp=tp, experts=experts)
     return Composed(table_samples(steps, limits, graphs, STEPS, origin), {"kernels": told}, steps.known_terms())
 
 
-def _table_notes(clocks: float) -> dict[str, str]:
+def _table_notes(steps: TableSteps) -> dict[str, str]:
     return {
         "composition": "no step was measured as a whole: each is the sum of its kernels",
-        "clocks": f"GEMMs and prompt attention bound by arithmetic take {clocks:g} times as long as in a loop of one"
-        " kernel: the ratio between served steps and the same tables, fitted for h100-qwen3-14b on an H100",
+        "clocks": f"GEMMs and prompt attention bound by arithmetic take {steps.clocks:g} times as long as in a loop of"
+        " one kernel: the ratio between served steps and the same tables, fitted for h100-qwen3-14b on an H100",
         "mixed steps": f"no table has prompts and decodes together: beside a prompt a decode row's attention is taken"
         f" {MIXED_ATTENTION:g} times as long (h100-qwen3-14b), and {1e6 * MIXED_TILE_MS:.0f} ns more per row, layer"
         " and KV head (scaled from the mixed batches of an RTX PRO 6000 and an RTX 4090)",
         "elementwise": f"norms, rotary embedding and activation: {1e3 * ELEMENTWISE_LAYER_MS:.0f} us per layer or"
         f" {ELEMENTWISE_L2:g} of their bytes over the memory bandwidth, as timed on an RTX 4090 and an RTX PRO 6000",
+        **_kind_notes(steps),
     }
+
+
+def _kind_notes(steps: TableSteps) -> dict[str, str]:
+    """Of what only some models have: which rows of the tables it was read from."""
+    model, notes = steps.model, {}
+    if model.experts is not None:
+        kernels = steps.tables.experts(model, steps.tp)
+        notes["experts"] = (
+            f"{model.experts.num_experts} experts, {model.experts.chosen} of them per token: {FILE}, kernel_source"
+            f" {kernels.kernel}, moe_dtype {kernels.dtype}, distribution {SPREAD} (evenly spread tokens would need"
+            " other times); the router is a GEMM beside them"
+        )
+    if model.num_window_layers:
+        notes["windows"] = (
+            f"attention of {model.num_window_layers} of {model.num_layers} layers is that of kernels timed with"
+            f" window_size {model.window}"
+        )
+    return notes
 
 
 def _from_files(recipe: Recipe) -> Composed:
@@ -244,7 +265,13 @@ def _limits(recipe: Recipe, gpu: GpuSpec, model: ModelSpec) -> tuple[GridLimits,
         kv_tokens=(config.num_gpu_blocks - 1) * config.block_size,
         max_model_len=max(_LONGEST_CONTEXT, config.max_model_len),
     )
-    sizes = capture_sizes(limits.max_tokens, limits.max_seqs, capability=gpu.capability)
+    largest = recipe.server.get("max_cudagraph_capture_size")
+    sizes = capture_sizes(
+        limits.max_tokens,
+        limits.max_seqs,
+        capability=gpu.capability,
+        largest=largest if isinstance(largest, int) else None,
+    )
     return limits, Graphs(sizes, mixed=True)
 
 

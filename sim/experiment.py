@@ -17,6 +17,7 @@ from sim.engine.pricing import Pricing
 from sim.engine.sampler import Sampler
 from sim.errors import InputError
 from sim.host import HostLink
+from sim.kv_choice import window_note
 from sim.latency import served
 from sim.latency.graph_flags import mode_of
 from sim.latency.profile import DEFAULT_PROFILE, Profile
@@ -232,7 +233,8 @@ def server(config: Settled, profile: Profile) -> dict[str, object]:
 
 
 def unpriced(config: EngineConfig, profile: Profile) -> list[str]:
-    """One line for each flag that changes how long steps take in a way that the profile does not tell."""
+    """One line for each flag that changes how long steps take in a way that the profile does not tell, and for KV that
+    is kept longer than vLLM would."""
     measured = {"kv_cache_dtype": profile.dtype, **_measured_under(profile)}
     told = [
         f"--{name.replace('_', '-')} {asked} changes the KV blocks only: profile {profile.name}'s step times are of"
@@ -241,7 +243,8 @@ def unpriced(config: EngineConfig, profile: Profile) -> list[str]:
         for asked in [getattr(config, name)]
         if asked not in (None, "auto", measured[name])
     ]
-    return told + served.unpriced(config, profile, settled(config, profile))
+    kept = window_note(config, profile.known_model())
+    return [*told, *([kept] if kept else []), *served.unpriced(config, profile, settled(config, profile))]
 
 
 def _measured_under(profile: Profile) -> dict[str, object]:

@@ -45,6 +45,10 @@ _NOT_SUPPORTED = {
     "full_attention_interval": "full attention in every layer (no linear attention)",
 }
 _FULL_ATTENTION = ("full_attention", "attention")
+_WINDOWED = "sliding_attention"
+
+EXPERTS_ONLY = ("mxfp4", "gpt-oss-mxfp4")
+"""Methods whose weights are those of experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +147,16 @@ class HfConfig:
             raise self.error("quantization_config.quant_method", method, expected)
         return Quantization(method, bits)
 
+    def windows(self, num_layers: int) -> tuple[int, int]:
+        """(tokens that windowed layers look back on, number of such layers); zeros where all layers see everything."""
+        layers = self.get("layer_types")
+        windowed = layers.count(_WINDOWED) if isinstance(layers, list) else 0
+        if not windowed:
+            return 0, 0
+        if len(layers) != num_layers:
+            raise self.error("layer_types", f"{len(layers)} layers", f"{num_layers}, as num_hidden_layers says")
+        return self.integer("sliding_window"), windowed
+
     def error(self, field: str, value: object, expected: str) -> InputError:
         """An error about one field of this file."""
         return InputError(file=self.file, field=field, value=value, expected=expected)
@@ -156,12 +170,17 @@ class HfConfig:
         self._refuse_windows()
 
     def _refuse_windows(self) -> None:
+        """Windowed layers beside full ones are taken: one KV cache holds both, as without vLLM's hybrid manager."""
         layers = self.get("layer_types")
-        other = [kind for kind in layers or () if kind not in _FULL_ATTENTION] if isinstance(layers, list) else []
+        kinds = {str(kind) for kind in layers} if isinstance(layers, list) else set()
+        other = sorted(kinds - {*_FULL_ATTENTION, _WINDOWED})
         if other:
-            raise self.error("layer_types", other[0], "full_attention in every layer; not supported yet")
+            expected = f"full_attention or {_WINDOWED} in every layer; not supported yet"
+            raise self.error("layer_types", other[0], expected)
+        if kinds == {_WINDOWED}:
+            raise self.error("layer_types", _WINDOWED, "a layer of full_attention beside; not supported yet")
         # Qwen2 states a window that only `use_sliding_window` switches on; a list of full layers leaves it unused too.
-        if self.get("sliding_window") and self.flag("use_sliding_window", default=not layers):
+        if not kinds and self.get("sliding_window") and self.flag("use_sliding_window", default=True):
             raise self.error("sliding_window", self.get("sliding_window"), "null: windows are not supported yet")
 
 
@@ -186,7 +205,7 @@ def _bits_per_weight(method: str, stated: Mapping[str, Any]) -> float | None:
 def _implied_bits(method: str, stated: Mapping[str, Any]) -> float | None:
     nested = stated.get("quantization")
     algorithm = str((nested if isinstance(nested, Mapping) else stated).get("quant_algo") or "").lower()
-    if method in ("mxfp4", "gpt-oss-mxfp4"):
+    if method in EXPERTS_ONLY:
         return 4.25  # one 8-bit scale per 32 weights
     if method in ("fp8", "fbgemm-fp8") or algorithm.startswith("fp8"):
         return 8.0

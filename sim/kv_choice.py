@@ -40,6 +40,17 @@ _UNLESS_SAID = MappingProxyType({"dtype": "auto", "tensor_parallel_size": 1})
 """What a profile was measured under where it does not say."""
 
 
+def window_note(said: EngineConfig, model: ModelSpec | None) -> str | None:
+    """A line for a model with sliding-window layers, unless the user has asked for what is simulated."""
+    if model is None or not model.num_window_layers or said.disable_hybrid_kv_cache_manager:
+        return None
+    return (
+        f"{model.num_window_layers} of {model.num_layers} layers of {model.name} look back on {model.window} tokens"
+        " only; here they keep the KV of all, as with --disable-hybrid-kv-cache-manager: without it vLLM has room for"
+        " more requests"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class BlockCount:
     """Chooses the number of KV blocks: stated, else measured with the profile, else from memory."""

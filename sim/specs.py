@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import InputError
-from sim.hf_config import DTYPE_BYTES, HfConfig, Source
+from sim.hf_config import DTYPE_BYTES, EXPERTS_ONLY, HfConfig, Source
 
 CATALOG = Path(__file__).parent / "catalog"
 
@@ -64,8 +64,30 @@ class GpuSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertSpec:
+    """A mixture of experts: what each of its layers has. Widths in elements."""
+
+    num_experts: int
+    chosen: int
+    """Experts of one token."""
+    width: int
+    shared_width: int
+    """Of experts that every token passes through; 0 where there are none."""
+    num_layers: int
+    """Layers that have experts; the others have one MLP."""
+    bits_per_weight: float
+    quantization: str = ""
+    """Its method where the experts' weights have one; empty: the model's own type."""
+
+    def read(self, tokens: float) -> float:
+        """Mean number of experts that so many tokens need, each as likely as any other."""
+        spared: float = (1 - self.chosen / self.num_experts) ** tokens
+        return self.num_experts * (1 - spared)
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A decoder with the same attention in every layer. Sizes in elements, `weight_bytes` over all GPUs."""
+    """A decoder whose layers differ in their attention's window at most. Elements; `weight_bytes` over all GPUs."""
 
     name: str
     num_layers: int
@@ -82,42 +104,58 @@ class ModelSpec:
     weight_bytes: int
     tied_embeddings: bool = False
     """The input embedding is the LM head, too."""
+    experts: ExpertSpec | None = None
+    window: int = 0
+    """Tokens that a layer with sliding-window attention looks back on."""
+    num_window_layers: int = 0
+    """Such layers; each has its whole context in the KV cache all the same (`sim.kv_choice.window_note`)."""
 
     @classmethod
     def from_hf_config(cls, source: Source, *, name: str = "", dtype: str = "auto") -> ModelSpec:
         """Read a config.json (path, folder or parsed JSON); `dtype` is vLLM's `--dtype`.
 
-        Raises InputError naming the field that is missing, malformed or not supported: MLA, windowed, chunked, linear
-        or state-space attention, encoder-decoders.
+        Raises InputError naming the field that is missing, malformed or not supported: MLA, chunked, linear or
+        state-space attention, a window in every layer, encoder-decoders.
         """
         config = HfConfig(source)
         heads = config.integer("num_attention_heads", "n_head", "n_heads")
         hidden = config.integer("hidden_size", "n_embd", "d_model")
+        layers = config.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", most=_MOST_LAYERS)
+        dtype = config.dtype() if dtype == "auto" else _DTYPE_ALIASES.get(dtype, dtype)
+        experts = _experts(config, layers, 8 * DTYPE_BYTES[dtype])
+        window, num_window_layers = config.windows(layers)
         spec = cls(
             name=name or str(config.get("_name_or_path") or config.model_type or "model"),
-            num_layers=config.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", most=_MOST_LAYERS),
+            num_layers=layers,
             hidden_size=hidden,
             num_heads=heads,
             num_kv_heads=config.integer("n_head_kv", "num_kv_heads", "num_key_value_heads", default=heads),
             head_size=config.integer("head_dim", "hidden_size_per_head", default=max(1, hidden // heads)),
             vocab_size=config.integer("vocab_size"),
-            mlp_width=_mlp_width(config, hidden),
+            mlp_width=_mlp_width(config, hidden, experts),
             max_model_len=config.max_model_len(),
-            dtype=config.dtype() if dtype == "auto" else _DTYPE_ALIASES.get(dtype, dtype),
+            dtype=dtype,
             num_parameters=0,
             weight_bytes=0,
             tied_embeddings=config.flag("tie_word_embeddings", default=config.model_type.startswith(_TIED_UNLESS_SAID)),
+            experts=experts,
+            window=window,
+            num_window_layers=num_window_layers,
         )
         return spec._weighed(config)
 
     def _weighed(self, config: HfConfig) -> ModelSpec:
-        linear = self._attention_parameters() * self.num_layers + _mlp_parameters(config, self)
+        routed, mlp = _mlp_parameters(config, self)
+        dense = self._attention_parameters() * self.num_layers + mlp
         other = self._other_parameters(config)
         quantization = config.quantization()
         bits = 8 * DTYPE_BYTES[self.dtype]
-        linear_bits = bits if quantization is None else quantization.bits_per_weight
-        weight_bytes = int(linear * linear_bits + other * bits) // 8
-        return replace(self, num_parameters=linear + other, weight_bytes=weight_bytes)
+        quantized_bits = bits if quantization is None else quantization.bits_per_weight
+        # vLLM has MXFP4 kernels for experts only (layers/quantization/mxfp4.py): other weights keep their type.
+        only_experts = quantization is not None and quantization.method in EXPERTS_ONLY
+        dense_bits = bits if only_experts else quantized_bits
+        weight_bytes = int(routed * quantized_bits + dense * dense_bits + other * bits) // 8
+        return replace(self, num_parameters=routed + dense + other, weight_bytes=weight_bytes)
 
     def _attention_parameters(self) -> int:
         return 2 * self.hidden_size * self.head_size * (self.num_heads + self.num_kv_heads)
@@ -133,6 +171,9 @@ class ModelSpec:
             per_layer += qkv
         elif config.flag("attention_bias", default=False):
             per_layer += qkv + self.hidden_size
+        if family == "gpt_oss" and self.experts is not None:
+            # A sink per head; biases of the router and of each expert's three matrices.
+            per_layer += self.num_heads + self.experts.num_experts * (1 + 2 * self.experts.width + self.hidden_size)
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tied_embeddings else 2)
         return embeddings + self.hidden_size + per_layer * self.num_layers
 
@@ -154,33 +195,45 @@ class ModelSpec:
         return 2 * self.num_layers * heads * self.head_size * element
 
 
-def _mlp_width(config: HfConfig, hidden: int) -> int:
-    dense = config.integer("intermediate_size", "ffn_dim", "n_inner", default=4 * hidden)
-    if not _experts(config):
-        return dense
-    chosen = config.integer("num_experts_per_tok", "moe_topk", "top_k_experts", default=1)
-    return max(chosen * config.integer("moe_intermediate_size", default=dense) + _shared_width(config), 1)
+def _mlp_width(config: HfConfig, hidden: int, experts: ExpertSpec | None) -> int:
+    if experts is None:
+        return _dense_width(config, hidden)
+    return experts.chosen * experts.width + experts.shared_width
 
 
-def _mlp_parameters(config: HfConfig, spec: ModelSpec) -> int:
+def _dense_width(config: HfConfig, hidden: int) -> int:
+    return config.integer("intermediate_size", "ffn_dim", "n_inner", default=4 * hidden)
+
+
+def _mlp_parameters(config: HfConfig, spec: ModelSpec) -> tuple[int, int]:
+    """(of experts that tokens are routed to, all others)."""
     matrices = 2 if config.model_type in _UNGATED else 3
-    hidden = spec.hidden_size
-    dense = matrices * hidden * config.integer("intermediate_size", "ffn_dim", "n_inner", default=4 * hidden)
-    experts = _experts(config)
-    if not experts:
-        return dense * spec.num_layers
-    width = config.integer("moe_intermediate_size", "intermediate_size")
-    shared = _shared_width(config)
+    hidden, experts = spec.hidden_size, spec.experts
+    dense = matrices * hidden * _dense_width(config, hidden)
+    if experts is None:
+        return 0, dense * spec.num_layers
+    routed = matrices * hidden * experts.num_experts * experts.width
     # The router is one row per expert; Qwen2's shared expert has a gate of one more.
     gate = hidden if config.get("shared_expert_intermediate_size") else 0
-    sparse = hidden * (matrices * (experts * width + shared) + experts) + gate
-    sparse_layers = _sparse_layers(config, spec.num_layers)
-    return sparse * sparse_layers + dense * (spec.num_layers - sparse_layers)
+    beside = hidden * (matrices * experts.shared_width + experts.num_experts) + gate
+    sparse_layers = experts.num_layers
+    return routed * sparse_layers, beside * sparse_layers + dense * (spec.num_layers - sparse_layers)
 
 
-def _experts(config: HfConfig) -> int:
+def _experts(config: HfConfig, layers: int, bits: float) -> ExpertSpec | None:
     names = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-    return config.integer(*names) if any(config.get(name) for name in names) else 0
+    if not any(config.get(name) for name in names):
+        return None
+    quantization = config.quantization()
+    return ExpertSpec(
+        num_experts=config.integer(*names),
+        chosen=config.integer("num_experts_per_tok", "moe_topk", "top_k_experts", default=1),
+        width=config.integer("moe_intermediate_size", "intermediate_size"),
+        shared_width=_shared_width(config),
+        num_layers=_sparse_layers(config, layers),
+        bits_per_weight=bits if quantization is None else quantization.bits_per_weight,
+        quantization="" if quantization is None else quantization.method,
+    )
 
 
 def _shared_width(config: HfConfig) -> int:

@@ -40,7 +40,7 @@ NOT_BUILT: Mapping[str, NotBuilt] = MappingProxyType(
 NO_EFFECT: Mapping[str, str] = MappingProxyType(
     {
         "prefill_schedule_interval": "it acts only between data-parallel ranks, and one engine is simulated",
-        "disable_hybrid_kv_cache_manager": "every layer of the models simulated here has full attention",
+        "disable_hybrid_kv_cache_manager": "every layer keeps the KV of all tokens here, with it and without it",
         "disable_chunked_mm_input": "prompts are text",
         "prefix_caching_hash_algo": "blocks are told apart exactly, whatever the hash",
     }

@@ -15,6 +15,7 @@ import click
 
 from sim.cli.flags import EngineCommand, engine_config, engine_options
 from sim.errors import InputError
+from sim.kv_choice import window_note
 from sim.memory import GIB
 from sim.specs import ParallelSpec, gpu_names, gpu_spec, model_spec
 
@@ -101,7 +102,8 @@ def command(
     settled = config.settle(gpu=None if gpu is None else gpu_spec(gpu), model=spec)
     lengths = _lengths(settled.scheduler, input_len, output_len, trace, limit)
     running = None if lengths is None else expected_running(settled.scheduler, lengths)
-    for note in config.notes():
+    kept = window_note(config, spec)
+    for note in (*config.notes(), *([kept] if kept else [])):
         click.echo(f"elpase: {note}", err=True)
     parallel = ParallelSpec(config.tensor_parallel_size or 1)
     bytes_per_token = spec.kv_bytes_per_token(config.kv_cache_dtype or "auto", parallel)

@@ -57,9 +57,10 @@ class FusedLaw:
     row_s: float
     """Per sequence: sampling, input rows, LM head."""
     weight_read_s: float
-    """Reading all weights once, for one token."""
+    """Reading the weights once, for one token."""
     batch_slowdown: float
-    """Weights are read T ** batch_slowdown times slower for T tokens: wider tiles, activations beside them."""
+    """Weights are read T ** batch_slowdown times slower for T tokens: wider tiles, activations beside them, and in a
+    mixture of experts more of these."""
     token_s: float
     """Per token where the GEMMs are bound by arithmetic, with all that goes token by token."""
     sharpness: float

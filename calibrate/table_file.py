@@ -1,0 +1,39 @@
+"""A table of measured kernels in a Parquet file: its columns, and the rows of one kind.
+
+Not for what the rows mean (op_tables.py, expert_tables.py). The one idea: whatever was not timed is told with the file,
+the column and the value that it lacks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pyarrow as pa
+
+from sim.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def read_table(file: Path, *columns: str) -> pd.DataFrame:
+    """A file that has these columns. Raises InputError, and OSError where it cannot be read."""
+    try:
+        table = pd.read_parquet(file)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"not a Parquet table ({error})", file=file) from None
+    for column in columns:
+        if column not in table:
+            raise InputError("missing column", file=file, field=column)
+    return table
+
+
+def timed(table: pd.DataFrame, file: Path, wanted: Mapping[str, object]) -> pd.DataFrame:
+    """The rows with these values. Raises InputError for the first one that no row has."""
+    for column, value in wanted.items():
+        table = table[table[column] == value]
+        if table.empty:
+            raise InputError(file=file, field=column, value=value, expected="kernels timed for it")
+    return table
