@@ -175,7 +175,8 @@ def _from_tables(recipe: Recipe) -> Composed:
     )
     experts = "" if model.experts is None else "experts, "
     told = _TABLES.format(version=tables.engine_version, device=tables.device, model=model.name, tp=tp, experts=experts)
-    return Composed(table_samples(steps, limits, graphs, STEPS, origin), {"kernels": told}, steps.known_terms())
+    sources = {"kernels": told, **_kind_notes(steps)}
+    return Composed(table_samples(steps, limits, graphs, STEPS, origin), sources, steps.known_terms())
 
 
 def _table_notes(steps: TableSteps) -> dict[str, str]:

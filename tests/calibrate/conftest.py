@@ -73,7 +73,8 @@ MODEL_HEADS = ((40, 8), (10, 2))
 @pytest.fixture
 def kernel_folder(tmp_path: Path) -> Path:
     """AIConfigurator's tables of an "H100": GEMMs that take m * n * k * 1e-9 ms; every attention call takes 20 us, and
-    what is read from the KV cache 1 ms per GB on top for decodes; an all-reduce takes 5 us and 10 us per MB."""
+    what is read from the KV cache, of a window 128 tokens, 1 ms per GB on top for decodes; an all-reduce takes 5 us and
+    10 us per MB; 16 experts take 100 us and 10 us per token, or their share of it on each of 2 GPUs."""
     folder = tmp_path / "h100_sxm"
     folder.mkdir()
     said = {"device": "NVIDIA H100 80GB HBM3", "version": "0.24.0"}
@@ -93,11 +94,22 @@ def kernel_folder(tmp_path: Path) -> Path:
         ("generation", [1, 100], [1], [1, 1000, 60_000]),
     ):
         rows = [
-            (b, n, step, heads, kv, 128, dtype, 0, ATTENTION_MS + b * step * kv * 512 * 1e-9 if fits else 1e9)
+            (b, n, step, heads, kv, 128, dtype, window, ATTENTION_MS + b * read * kv * 512 * 1e-9 if fits else 1e9)
             for b, n, step, (heads, kv) in product(batches, lengths, steps, [*MODEL_HEADS, (40, 4)])
             for dtype, fits in (("bfloat16", kv != 4), ("fp8", False))
+            for window, read in ((0, step), (128, min(step, 128)))
         ]
         pd.DataFrame(rows, columns=columns).to_parquet(folder / f"{kind}_attention_perf.parquet")
+    experts = [
+        (16, 1024, dtype, tp, ep, spread, n, "marlin", (0.1 + 0.01 * n) / tp if wanted else 1e9)
+        for n, tp, ep, spread in product([1, 100, 1000], [1, 2], [1, 2], ["balanced", "power_law_1.2"])
+        for dtype in ("bfloat16", "fp8")
+        for wanted in [dtype == "bfloat16" and ep == 1 and spread == "power_law_1.2"]
+    ]
+    columns = ["num_experts", "inter_size", "moe_dtype", "moe_tp_size", "moe_ep_size", "distribution", "num_tokens"]
+    pd.DataFrame(experts, columns=[*columns, "kernel_source", "latency"]).assign(hidden_size=5120, topk=2).to_parquet(
+        folder / "moe_perf.parquet"
+    )
     messages = [1e3, 1e6, 1e9]
     own = [(b, gpus, m, 0.005 + m * 1e-8) for b, gpus, m in product(["vllm_graph", "vllm_eager"], [2, 4], messages)]
     pd.DataFrame(own, columns=["backend", "num_gpus", "message_size", "latency"]).to_parquet(

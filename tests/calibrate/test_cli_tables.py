@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -54,6 +55,35 @@ def test_a_profile_of_four_gpus(kernel_folder: Path, tmp_path: Path, capsys: pyt
     steps = read_samples(samples)
     assert len(steps) == profile.provenance["samples"]
     assert str(tmp_path) not in out.read_text(encoding="utf-8")
+
+
+MIXTURE = {
+    "model_type": "qwen3_moe", "hidden_size": 5120, "num_hidden_layers": 4, "num_attention_heads": 40,
+    "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 8192, "vocab_size": 32_000,
+    "max_position_embeddings": 4096, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+    "moe_intermediate_size": 1024, "num_experts": 16, "num_experts_per_tok": 2, "sliding_window": 128,
+    "layer_types": ["full_attention", "sliding_attention"] * 2,
+}  # fmt: skip
+
+
+def test_a_mixture_of_experts_says_which_rows_it_is_from(
+    kernel_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(MIXTURE), encoding="utf-8")
+    flags = ["--server", "max_num_batched_tokens=2048", "--server", "max_num_seqs=64"]
+    flags += ["--server", "max_cudagraph_capture_size=96"]
+    out, report = tmp_path / "mixture.json", tmp_path / "report"
+    args = [str(kernel_folder), "--model", str(config), *flags, "--out", str(out), "--report", str(report)]
+    code, _, err = run(args, capsys)
+    assert code == 0, err
+    told = (report / "report.md").read_text(encoding="utf-8")
+    assert "experts: 16 experts, 2 of them per token: moe_perf.parquet, kernel_source marlin" in told
+    assert "moe_dtype bfloat16, distribution power_law_1.2" in told
+    assert "windows: attention of 2 of 4 layers is that of kernels timed with window_size 128" in told
+    profile = Profile.load(out)
+    assert profile.law.graphs.sizes[-1] == 96
+    assert profile.provenance["sources"]["experts"] in told
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])

@@ -58,3 +58,17 @@ def test_a_tied_embedding_is_read_as_the_head() -> None:
 def test_only_chosen_experts_are_computed() -> None:
     """Mixtral multiplies each token with 2 of 8 experts: 12.9 B parameters active, less embeddings and head."""
     assert layer_parameters(model_spec("mixtral-8x7b")) == pytest.approx(12.88e9 - 2 * 32000 * 4096, rel=0.01)
+
+
+def test_only_chosen_experts_are_read() -> None:
+    """Of gpt-oss-20b's 32 experts of 3 x 2880 x 2880 weights (4.25 bits) in 24 layers a token needs 4."""
+    model = model_spec("gpt-oss-20b")
+    others = 24 * 28 * 3 * 2880 * 2880 * 4.25 / 8
+    assert read_bytes(model) == pytest.approx(model.weight_bytes - others - 2 * 201_088 * 2880)
+
+
+def test_a_window_hides_what_a_longer_context_would_cost() -> None:
+    """12 of 24 layers: 64 heads and 8 KV heads of 64."""
+    told = {rate.coefficient: rate for rate in rates(LAW, model_spec("gpt-oss-20b"), None)}
+    assert told["context_s"].per_s == pytest.approx(2 * 12 * 8 * 64 * 2 / 4e-8)
+    assert told["pair_s"].per_s == pytest.approx(4 * 12 * 64 * 64 / 1e-9)

@@ -94,7 +94,7 @@ def test_longest_sequence(more: dict[str, Any], expected: int) -> None:
         ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 8}}}}, 8.0),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4.5),
         ({"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4"}}, 4.5),
-        ({"quant_method": "mxfp4"}, 4.25),
+        ({"quant_method": "mxfp4"}, 16.0),  # vLLM quantizes experts with it, and here are none
     ],
 )
 def test_quantized_linear_layers(quantization: dict[str, Any], bits: float) -> None:
@@ -111,7 +111,10 @@ def test_quantized_linear_layers(quantization: dict[str, Any], bits: float) -> N
         ({"kv_lora_rank": 512}, "kv_lora_rank"),
         ({"sliding_window": 4096}, "sliding_window"),
         ({"sliding_window": 4096, "use_sliding_window": True}, "sliding_window"),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        ({"layer_types": ["sliding_attention"] * 4, "sliding_window": 128}, "layer_types"),
+        ({"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 128}, "layer_types"),
+        ({"layer_types": ["full_attention", "sliding_attention"] * 2}, "sliding_window"),
+        ({"layer_types": [["full_attention"]] * 4}, "layer_types"),
         ({"layer_types": ["linear_attention", "full_attention"]}, "layer_types"),
         ({"attention_chunk_size": 8192}, "attention_chunk_size"),
         ({"mamba_d_state": 16}, "mamba_d_state"),
@@ -137,6 +140,22 @@ def test_a_window_that_is_switched_off_is_no_window() -> None:
     """Qwen2 states 131072 with `use_sliding_window` false; newer files list every layer as full attention."""
     assert HfConfig(PLAIN | {"sliding_window": 4096, "use_sliding_window": False})
     assert HfConfig(PLAIN | {"sliding_window": 4096, "layer_types": ["full_attention"] * 4})
+
+
+def test_windowed_layers_beside_full_ones() -> None:
+    mixed = {"layer_types": ["sliding_attention"] * 3 + ["full_attention"], "sliding_window": 128}
+    spec = ModelSpec.from_hf_config(PLAIN | mixed)
+    assert (spec.window, spec.num_window_layers) == (128, 3)
+    assert ModelSpec.from_hf_config(PLAIN).num_window_layers == 0
+
+
+def test_mxfp4_is_of_experts_only() -> None:
+    """8 experts of 3 x 2048 x 512 in each of 4 layers: 4.25 bits of them, 16 of everything else."""
+    experts = {"num_local_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512}
+    plain = ModelSpec.from_hf_config(PLAIN | experts)
+    packed = ModelSpec.from_hf_config(PLAIN | experts | {"quantization_config": {"quant_method": "mxfp4"}})
+    assert plain.weight_bytes - packed.weight_bytes == 4 * 8 * 3 * 2048 * 512 * (16 - 4.25) / 8
+    assert plain.num_parameters == packed.num_parameters
 
 
 @pytest.mark.parametrize(

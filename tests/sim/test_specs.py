@@ -13,6 +13,8 @@ from sim.specs import CATALOG, ModelSpec, ParallelSpec, gpu_names, gpu_spec, mod
 # Totals that the models' cards and safetensors headers state.
 PUBLISHED_PARAMETERS = {
     "codellama-34b": 33_743_970_304,
+    "gpt-oss-120b": 116_829_156_672,
+    "gpt-oss-20b": 20_914_757_184,
     "llama-2-70b": 68_976_648_192,
     "llama-2-7b": 6_738_415_616,
     "llama-3.1-70b": 70_553_706_496,
@@ -32,12 +34,15 @@ PUBLISHED_PARAMETERS = {
     "qwen3-8b": 8_190_735_360,
 }
 
+PUBLISHED_BYTES = {"gpt-oss-120b": 65_248_815_744, "gpt-oss-20b": 13_761_264_768}
+"""`total_size` of the checkpoints with experts in MXFP4 and all else in BF16; others have 2 bytes per parameter."""
+
 
 @pytest.mark.parametrize("name", model_names())
 def test_parameters_are_the_published_ones(name: str) -> None:
     spec = model_spec(name)
     assert spec.num_parameters == PUBLISHED_PARAMETERS[name]
-    assert spec.weight_bytes == 2 * spec.num_parameters  # all are published in a type of 2 bytes
+    assert spec.weight_bytes == PUBLISHED_BYTES.get(name, 2 * spec.num_parameters)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +58,17 @@ def test_parameters_are_the_published_ones(name: str) -> None:
 )
 def test_kv_bytes_per_token(name: str, tp: int, expected: int) -> None:
     assert model_spec(name).kv_bytes_per_token("auto", ParallelSpec(tp)) == expected
+
+
+def test_experts_and_windows() -> None:
+    """One token needs its own 4 of 32 experts, 1,000 tokens need all of them; every second layer has a window."""
+    spec = model_spec("gpt-oss-20b")
+    assert spec.experts is not None
+    assert (spec.experts.read(1), spec.experts.read(1000)) == (pytest.approx(4), pytest.approx(32))
+    assert spec.experts.read(2) == pytest.approx(32 * (1 - (7 / 8) ** 2))
+    assert (spec.window, spec.num_window_layers, spec.num_layers) == (128, 12, 24)
+    # As with --disable-hybrid-kv-cache-manager: the K and V of all layers.
+    assert spec.kv_bytes_per_token() == 2 * 24 * 8 * 64 * 2
 
 
 def test_kv_cache_dtype_sets_the_element() -> None:

@@ -104,6 +104,7 @@ def _configs() -> list[dict[str, Any]]:
     """The catalogue's files as a whole config.json, and a few whose fields are missing or scaled."""
     classes = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "mixtral": "MixtralForCausalLM"}
     classes |= {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM"}
+    classes["gpt_oss"] = "GptOssForCausalLM"
     configs = []
     for name in model_names():
         config = json.loads((CATALOG / "models" / f"{name}.json").read_text(encoding="utf-8"))

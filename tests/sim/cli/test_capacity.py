@@ -114,6 +114,19 @@ def test_a_traces_lengths(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert err == f"elpase: {trace}: 1 requests skipped: longer than max_model_len\n"
 
 
+def test_windows_that_are_kept_whole_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """36 layers with 8 KV heads of 64 in BF16: 1 GiB holds 14,563 tokens, 910 blocks of 16."""
+    args = ["--model", "gpt-oss-120b", "--gpu", "h100", "--kv-cache-memory-bytes", "1G", "--max-model-len", "8000"]
+    code, out, err = run(capsys, *args)
+    assert code == 0
+    assert "910  of 16 tokens" in out
+    told = "elpase: 18 of 36 layers of gpt-oss-120b look back on 128 tokens only; here they keep the KV of all, as with"
+    assert err.startswith(told)
+    assert err.count("\n") == 1
+    _, _, err = run(capsys, *args, "--disable-hybrid-kv-cache-manager")
+    assert "look back" not in err
+
+
 def test_flags_without_effect_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "--model", "qwen3-14b", "--gpu", "h100", "--prefill-schedule-interval", "4")
     assert (code, err[:56]) == (0, "elpase: --prefill-schedule-interval has no effect: it ac")
