@@ -1,4 +1,4 @@
-"""`elpase calibrate tables`: a profile from tables of measured kernels, for any dense model and number of GPUs."""
+"""`elpase calibrate tables`: a profile from tables of measured kernels, for any model and number of GPUs."""
 
 from __future__ import annotations
 
