@@ -120,8 +120,9 @@ def test_break_even_in_simulation_is_that_of_the_profile(name):
         lambda length: (swap_cost_s(profile, length, link) < recompute_cost_s(profile, length)) == swaps_long
     )
     measured = break_even(
-        lambda length: (makespan_s(profile, length, "swap", link) < makespan_s(profile, length, "recompute", link))
-        == swaps_long
+        lambda length: (
+            (makespan_s(profile, length, "swap", link) < makespan_s(profile, length, "recompute", link)) == swaps_long
+        )
     )
     assert measured == derived
     assert SHORT < measured < LONG
