@@ -134,14 +134,19 @@ class Cohort:
             stretches.append(Stretch(members, context, most - start))
         return stretches, finishes
 
+    def rounds_alike(self) -> int:
+        """Rounds with the same rows, after which somebody parts; there must be members."""
+        return 1 if self.ending else self._calendar[0] - self._rounds
+
     def advance(self, rounds: int) -> list[int]:
         """Rounds at once, each with the output of a step; returns the free blocks after each was scheduled.
 
-        Nobody may end before the last of them.
+        At most `rounds_alike`.
         """
+        pool = self._manager.block_pool
         needed = self._blocks_needed(rounds)
-        free = list(accumulate(needed, sub, initial=self._manager.num_free_blocks))
-        self._manager.block_pool.take(free[0] - free[-1])
+        free = list(accumulate(needed, sub, initial=pool.num_free_blocks))
+        pool.take(free[0] - free[-1])
         self.in_flight.append(len(self.members))
         self._pass(rounds, len(self.in_flight) - 1)
         self.in_flight.popleft()

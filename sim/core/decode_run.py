@@ -44,30 +44,32 @@ def outlook(scheduler: Scheduler, most: int) -> tuple[list[Stretch], list[int]]:
 class Advance(NamedTuple):
     """Rounds that are over."""
 
-    stretches: list[tuple[int, int]]
-    """Rows of each step, and so many steps in a row that have them."""
+    alike: list[tuple[int, int, int]]
+    """Rows of each step, requests that run, and so many steps in a row that have them."""
     num_free_blocks: list[int]
     """After each step was made."""
     last: list[Request]
     """The rows of the last step."""
-    finished: list[Request]
-    """By the output that came back in the last round."""
+    finished: list[tuple[int, Request]]
+    """After how many rounds, by the output that then came back, and who."""
 
 
 def advance(scheduler: Scheduler, rounds: int) -> Advance:
-    """Rounds at once, each a step scheduled and an output that comes back; nobody may finish before the last."""
-    cohort = scheduler.cohort
-    stretches: list[tuple[int, int]] = []
+    """Rounds at once, each a step scheduled and an output that comes back; no more than `outlook` knows of."""
+    cohort, running = scheduler.cohort, scheduler.running
+    alike: list[tuple[int, int, int]] = []
     free: list[int] = []
-    if cohort.in_flight and rounds > 1:  # who finishes in the last leaves the cohort in the one before
-        stretches.append((len(cohort.members), rounds - 1))
-        free = cohort.advance(rounds - 1)
-        scheduler.end_members()
-        rounds = 1
-    last = cohort.members[:]
-    stretches.append((len(last), rounds))
-    free += cohort.advance(rounds)
-    return Advance(stretches, free, last, scheduler.end_members())
+    finished: list[tuple[int, Request]] = []
+    done = 0
+    while done < rounds:
+        last, num_running = cohort.members[:], len(running)
+        n = min(cohort.rounds_alike(), rounds - done)
+        free += cohort.advance(n)
+        alike.append((len(last), num_running, n))
+        done += n
+        if cohort.ending:
+            finished += [(done, request) for request in scheduler.end_members()]
+    return Advance(alike, free, last, finished)
 
 
 def limit_of(scheduler: Scheduler, num_seqs: int, num_waiting: int) -> Limit:

@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """Sends a workload to one replica. `submit(row, request)` is called when a request reaches the engine's queue."""
+    """Sends a workload to one replica."""
 
     def __init__(
         self,
         env: Clock,
         requests: Iterable[Request],
-        submit: Callable[[int, Request], None],
         terms: ClientTerms,
         log: RunLog,
         max_in_flight: int | None,
     ) -> None:
         self._env = env
         self._requests = requests
-        self._submit = submit
+        self._submit: Callable[[int, Request], None]
         self._terms = terms
         self._log = log
+        self._is_capped = max_in_flight is not None
         self._free_slots = inf if max_in_flight is None else max_in_flight
         self._slot_freed: simpy.Event | None = None
         self.next_arrival_s = inf
@@ -46,7 +46,15 @@ class Client:
         """Request id -> when its answer was read, of requests that have an `output_content` to go on from."""
         self._turns: dict[str, list[tuple[int, Request]]] = {}
         """Request id -> turns that wait for its answer."""
-        env.process(self._send_all())
+
+    def send_to(self, submit: Callable[[int, Request], None]) -> None:
+        """Start. `submit(row, request)` is called when a request reaches the engine's queue."""
+        self._submit = submit
+        self._env.process(self._send_all())
+
+    def awaits(self, request: Request) -> bool:
+        """The request's answer changes what is sent next, so `answered` must be called."""
+        return self._is_capped or request.output_content is not None
 
     def answered(self, request: Request) -> None:
         """The client has read a request's last token (or its refusal): its slot is free, its next turn can start."""

@@ -44,19 +44,12 @@ def serve(
     """Send `requests` to a replica until all are answered; False when Ctrl-C ended it early."""
     env = Clock()
 
-    def answered(request: Request) -> None:
-        client.answered(request)
-        if on_progress is not None:
-            on_progress(env.now, log.num_finished)
-
-    def next_arrival_s() -> float:
-        return client.next_arrival_s
-
     leap = leap and not check
-    replica = Replica(env, config, pricing, sampler, log, link, answered, next_arrival_s, leap=leap)
+    client = Client(env, requests, pricing.profile.client, log, max_in_flight)
+    replica = Replica(env, config, pricing, sampler, log, link, client, leap=leap, on_progress=on_progress)
     if check:
         replica.observe = Invariants(replica.scheduler).plan_made
-    client = Client(env, requests, replica.submit, pricing.profile.client, log, max_in_flight)
+    client.send_to(replica.submit)
     finished = _run(env)
     assert not finished or not replica.scheduler.num_unfinished, "somebody waits, and nothing will happen any more"
     replica.scheduler.cohort.settle()  # the log says how far everybody has come

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sim.core.block_hash import BlockHashes
     from sim.core.config import SchedulerConfig
     from sim.core.step import StepPlan
+    from sim.engine.client import Client
     from sim.engine.clock import Clock
     from sim.engine.leap import Leap
     from sim.engine.link import Link
@@ -65,13 +66,10 @@ class _Flight(NamedTuple):
 
 
 class _QuietFlight(NamedTuple):
-    """The same of a round of a leap."""
+    """The same of a round of a leap: it has been written down already."""
 
     requests: list[CoreRequest]
-    steps: QuietSteps
-    start_s: float
     end_s: float
-    num_free_blocks: int
 
     def is_for(self, running: list[CoreRequest]) -> bool:
         """Everybody who runs gets a token from it."""
@@ -83,9 +81,9 @@ class NoProgress(InputError):
 
 
 class Replica:
-    """One engine with its scheduler. `on_answer` is called when the client has read an answer's end.
+    """One engine with its scheduler, for one client.
 
-    next_arrival_s: when the client is going to send the next request, as far as it knows: how far to plan ahead.
+    on_progress: called with the simulated seconds and the requests done, when some are.
     """
 
     def __init__(
@@ -96,10 +94,10 @@ class Replica:
         sampler: Sampler,
         log: RunLog,
         link: Link,
-        on_answer: Callable[[Request], None],
-        next_arrival_s: Callable[[], float],
+        client: Client,
         *,
         leap: bool,
+        on_progress: Callable[[float, int], None] | None,
     ) -> None:
         self.scheduler = make_scheduler(config, cohorts=leap)
         self.observe: Callable[[StepPlan], None] | None = None
@@ -111,9 +109,10 @@ class Replica:
         self._transfers = Transfers(link)
         self._unlogged: list[StepPlan] = []
         """Plans without tokens since the last step."""
-        self._on_answer = on_answer
-        self._next_arrival_s = next_arrival_s
-        self._live: dict[CoreRequest, Request] = {}
+        self._client = client
+        self._on_progress = on_progress
+        self._awaited: dict[CoreRequest, Request] = {}
+        """Live requests whose answer changes what the client does next."""
         self._work: simpy.Event | None = None
         self._depth = 2 if config.async_scheduling else 1
         self._in_flight: deque[_Flight | _QuietFlight] = deque()
@@ -145,9 +144,11 @@ class Replica:
             self.scheduler.add_request(core)
         except RequestRejected as error:
             self._log.rejected(core, str(error))
-            self._answer(request)
+            if self._client.awaits(request):
+                self._answer(request)
             return
-        self._live[core] = request
+        if self._client.awaits(request):
+            self._awaited[core] = request
         if self._leap is not None:
             self._shorten(self._leap)
         if self._work is not None:
@@ -234,11 +235,12 @@ class Replica:
         if not costs_s:
             return None
         in_flight_end_s = None if flying is None else flying.end_s
-        return plan_leap(self._env.now, self.scheduler.num_held, costs_s, in_flight_end_s, finishes)
+        stops = finishes if self._awaited else []
+        return plan_leap(self._env.now, self.scheduler.num_held, costs_s, in_flight_end_s, stops)
 
     def _rounds_ahead(self) -> int:
         """Rounds that are worth planning: not many after the next request comes."""
-        ahead_s = self._next_arrival_s() - self._env.now
+        ahead_s = self._client.next_arrival_s - self._env.now
         if self._round_s and 0 < ahead_s < _LONG_LEAP * self._round_s:
             return int(1.1 * ahead_s / self._round_s) + 3
         return self._longest_leap
@@ -261,24 +263,24 @@ class Replica:
 
     def _land_leap(self, leap: Leap, rounds: int) -> None:
         """Bring everything to where so many of a leap's rounds, one by one, would have brought it."""
-        since = at = leap.landed
-        last, leap.landed = rounds - 1, rounds
-        num_running = len(self.scheduler.running)
+        log, since, last = self._log, leap.landed, rounds - 1
+        leap.landed = rounds
         if self._in_flight:
             self._write_down(self._in_flight.popleft())
+        before = (log.num_steps, log.end_s)
         done = advance(self.scheduler, rounds - since)
-        start_s, end_s, free = leap.start_s, leap.end_s, done.num_free_blocks
-        for num_seqs, n in done.stretches:
-            then, steps = at + n, self._quiet(num_seqs, num_running, leap)
-            if then == rounds and self._depth > 1:
-                self._in_flight.append(_QuietFlight(done.last, steps, start_s[last], end_s[last], free[-1]))
-            else:
-                self._log.quiet_steps(steps, start_s[at:then], end_s[at:then], free[at - since : then - since])
-            at = then
+        steps = [(self._quiet(num_seqs, num_running, leap), n) for num_seqs, num_running, n in done.alike]
+        log.quiet_steps(steps, leap.start_s[since:rounds], leap.end_s[since:rounds], done.num_free_blocks)
+        if self._depth > 1:
+            self._in_flight.append(_QuietFlight(done.last, leap.end_s[last]))
+        for after, request in done.finished:
+            num_own = after + 1 - self._depth  # async, that round brought the output of the step before its own
+            ended = (before[0] + num_own, leap.end_s[since + num_own - 1]) if num_own else before
+            log.finished(request, ended)
+        self._part([request for _, request in done.finished])
         self._round_s = leap.landed_s[last] - leap.scheduled_s(last)
-        host_s = self._pricing.decodes(len(done.last)).cost.host_s
-        self._host_free_s, self._device_free_s = leap.scheduled_s(last) + host_s, end_s[last]
-        self._answer_all(done.finished)
+        self._host_free_s = leap.scheduled_s(last) + steps[-1][0].host_s
+        self._device_free_s = leap.end_s[last]
         self._barren_steps = self._barren_tokens = 0
 
     def _quiet(self, num_seqs: int, num_running: int, leap: Leap) -> QuietSteps:
@@ -292,31 +294,34 @@ class Replica:
     def _land(self, flight: _Flight | _QuietFlight) -> None:
         """A step has run: write it down, commit it, answer whoever is done."""
         if isinstance(flight, _QuietFlight):
-            self._write_down(flight)
-            self._answer_all(self.scheduler.commit_round(flight.requests))
-            return
-        sampled = self._sampler.sample(flight.plan)
-        self._write_down(flight, sampled.tokens)
-        self._answer_all(self.scheduler.commit(flight.plan, sampled.outcome))
-        self._tell(flight.transferred)
-
-    def _answer_all(self, finished: list[CoreRequest]) -> None:
+            finished = self.scheduler.commit_round(flight.requests)
+        else:
+            sampled = self._sampler.sample(flight.plan)
+            self._write_down(flight, sampled.tokens)
+            finished = self.scheduler.commit(flight.plan, sampled.outcome)
+            self._tell(flight.transferred)
         for request in finished:
             self._log.finished(request)
-            self._sampler.forget(request)
-            self._answer(self._live.pop(request))
+        self._part(finished)
 
     def _write_down(self, flight: _Flight | _QuietFlight, sampled: SampledTokens | None = None) -> None:
         """sampled: None where nobody drafts."""
-        if isinstance(flight, _QuietFlight):
-            self._log.quiet_steps(flight.steps, [flight.start_s], [flight.end_s], [flight.num_free_blocks])
-            return
-        times_s = (flight.start_s, flight.end_s, flight.copy_s)
-        self._log.step(flight.plan, times_s, flight.price, sampled or self._sampler.sample(flight.plan).tokens)
+        if isinstance(flight, _Flight):
+            times_s = (flight.start_s, flight.end_s, flight.copy_s)
+            self._log.step(flight.plan, times_s, flight.price, sampled or self._sampler.sample(flight.plan).tokens)
+
+    def _part(self, finished: list[CoreRequest]) -> None:
+        """These requests are done."""
+        for request in finished:
+            self._sampler.forget(request)
+            if request in self._awaited:
+                self._answer(self._awaited.pop(request))
+        if finished and self._on_progress is not None:
+            self._on_progress(self._env.now, self._log.num_finished)
 
     def _answer(self, request: Request) -> None:
         """The client reads the answer's end a little later."""
-        self._env.call(lambda: self._on_answer(request), self._pricing.profile.client.response_s)
+        self._env.call(lambda: self._client.answered(request), self._pricing.profile.client.response_s)
 
     def _check_progress(self, plan: StepPlan) -> None:
         """Name who is stuck instead of going round for ever."""

@@ -51,9 +51,9 @@ class Kept:
         """Steps that have ended, in order, sooner or later."""
         self._columns.add(rows)
 
-    def run_over(self, request: CoreRequest, first: int) -> None:
-        """It got a token in each step from `first` to the last one that ended, but gets none in the next."""
-        self._runs.setdefault(request, []).append((first, len(self._ends_s)))
+    def run_over(self, request: CoreRequest, first: int, stop: int) -> None:
+        """It got a token in each step from `first` to the one before `stop`, but gets none in that."""
+        self._runs.setdefault(request, []).append((first, stop))
 
     def resumed(self, request: CoreRequest, end_s: float) -> None:
         """It gets a token again, at `end_s`."""

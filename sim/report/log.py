@@ -64,9 +64,10 @@ class RunLog:
         """The latest steps."""
         self._before: Kept | Totals = Kept() if keep_steps else Totals(response_s)
         """What became of the steps before those, and of tokens."""
-        self._num_steps = 0
-        self._end_s = 0.0
-        """Of the last step."""
+        self.num_steps = 0
+        """That have been written down."""
+        self.end_s = 0.0
+        """Of the last of them."""
         self._rows: dict[CoreRequest, int] = {}
         """Live requests -> row."""
         self._open: dict[CoreRequest, int] = {}
@@ -106,14 +107,14 @@ class RunLog:
         self._requests.status[row] = REJECTED
         self._requests.errors[row] = error
 
-    def finished(self, request: CoreRequest) -> int:
-        """It got its last token in the last step; returns its row."""
+    def finished(self, request: CoreRequest, ended: tuple[int, float] | None = None) -> None:
+        """It got its last token in the last step; or `ended`: the number of steps up to that one, and its end."""
+        num_steps, end_s = ended or (self.num_steps, self.end_s)
         row = self._rows[request]
-        self._settle(request)
-        self._times["finish_s"][row] = self._end_s + self._response_s
+        self._settle(request, num_steps)
+        self._times["finish_s"][row] = end_s + self._response_s
         self._requests.status[row] = FINISHED
         self.num_finished += 1
-        return row
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -127,7 +128,7 @@ class RunLog:
             self._idle[request] = None
         for request in plan.preempted:
             self._idle.pop(request, None)
-            self._close(request)
+            self._close(request, self.num_steps)
         if len(plan.requests) < len(self._open) + len(self._idle):
             self._close_skipped(plan)
         num_continued = len(self._open)
@@ -139,23 +140,30 @@ class RunLog:
         """Everybody who runs got a token in the last step: while that goes on there are only steps to write down."""
         return not self._idle and len(self._open) == num_running
 
-    def quiet_steps(self, steps: QuietSteps, start_s: list[float], end_s: list[float], free_blocks: list[int]) -> None:
-        """Several quiet steps have run: when each started and ended, and the free blocks after it was made."""
-        host_s, num_seqs, num_running, num_waiting, limit, graph, num_host_blocks = steps
-        row = STEP.pack(
-            0.0, 0.0, host_s, 0.0, 0.0,
-            num_seqs, num_seqs, 0, num_seqs, num_seqs, num_running, num_waiting, 0,
-            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, num_host_blocks, 0, 0, graph.num_tokens - num_seqs,
-            num_seqs, num_seqs, False, LIMIT_CODES[limit], MODE_CODES[graph.mode],
-        )  # fmt: skip
-        self._add_steps(row, start_s, end_s, free_blocks)
-        self.num_tokens += num_seqs * len(end_s)
+    def quiet_steps(
+        self,
+        steps: Sequence[tuple[QuietSteps, int]],
+        start_s: list[float],
+        end_s: list[float],
+        free_blocks: list[int],
+    ) -> None:
+        """Several quiet steps have run, so many of each kind: when each started and ended, and then free blocks."""
+        for (host_s, num_seqs, num_running, num_waiting, limit, graph, num_host_blocks), n in steps:
+            row = STEP.pack(
+                0.0, 0.0, host_s, 0.0, 0.0,
+                num_seqs, num_seqs, 0, num_seqs, num_seqs, num_running, num_waiting, 0,
+                0, 0, 0, 0, 0, 0, 0, 0, 0, 0, num_host_blocks, 0, 0, graph.num_tokens - num_seqs,
+                num_seqs, num_seqs, False, LIMIT_CODES[limit], MODE_CODES[graph.mode],
+            )  # fmt: skip
+            self._steps.add_alike(row, n)
+            self.num_tokens += num_seqs * n
+        self._add_steps(start_s, end_s, free_blocks)
 
-    def _add_steps(self, row: bytes, start_s: list[float], end_s: list[float], free_blocks: list[int]) -> None:
-        self._steps.add(row, start_s, end_s, free_blocks)
+    def _add_steps(self, start_s: list[float], end_s: list[float], free_blocks: list[int]) -> None:
+        self._steps.add(start_s, end_s, free_blocks)
         self._before.ended(end_s)
-        self._num_steps += len(end_s)
-        self._end_s = end_s[-1]
+        self.num_steps += len(end_s)
+        self.end_s = end_s[-1]
         while len(self._steps) >= BLOCK_STEPS:
             self._hand_on(BLOCK_STEPS)
 
@@ -208,7 +216,8 @@ class RunLog:
             LIMIT_CODES[plan.limit],
             MODE_CODES[price.graph.mode],
         )
-        self._add_steps(row, [start_s], [end_s], [plan.num_free_blocks])
+        self._steps.add_alike(row, 1)
+        self._add_steps([start_s], [end_s], [plan.num_free_blocks])
         self.num_tokens += sampled.num_tokens
 
     def _chunks(self, plan: StepPlan) -> tuple[float, int, int, int]:
@@ -234,7 +243,7 @@ class RunLog:
         """Some running requests got nothing in this step (the budget was used up): their runs end before it."""
         scheduled = set(map(id, plan.requests))
         for request in [request for request in self._open if id(request) not in scheduled]:
-            self._close(request)
+            self._close(request, self.num_steps)
             self._idle[request] = None
 
     def _open_started(self, plan: StepPlan, end_s: float) -> None:
@@ -247,22 +256,22 @@ class RunLog:
         first_token_s = self._times["first_token_s"]
         for request in started:
             del self._idle[request]
-            self._open[request] = self._num_steps
+            self._open[request] = self.num_steps
             row = self._rows[request]
             if first_token_s[row] == first_token_s[row]:
                 self._before.resumed(request, end_s)
             else:  # NaN: the first one
                 first_token_s[row] = end_s + self._response_s
 
-    def _close(self, request: CoreRequest) -> None:
-        """Its run, if there is one, ended with the last step that was written down."""
+    def _close(self, request: CoreRequest, num_steps: int) -> None:
+        """Its run, if there is one, ended with the last of so many steps."""
         first = self._open.pop(request, None)
         if first is not None:
-            self._before.run_over(request, first)
+            self._before.run_over(request, first, num_steps)
 
-    def _settle(self, request: CoreRequest) -> None:
-        """It gets no more tokens: write its counts, and forget it."""
-        self._close(request)
+    def _settle(self, request: CoreRequest, num_steps: int) -> None:
+        """It gets no more tokens after so many steps: write its counts, and forget it."""
+        self._close(request, num_steps)
         row = self._rows.pop(request)
         self._idle.pop(request, None)
         self._counts["output_tokens"][row] = request.num_output_tokens
@@ -291,7 +300,7 @@ class RunLog:
 
     def _settle_all(self) -> None:
         for request in list(self._rows):
-            self._settle(request)
+            self._settle(request, self.num_steps)
         self._hand_on(len(self._steps))
 
 

@@ -80,10 +80,13 @@ class StepRows:
     def __len__(self) -> int:
         return len(self._end_s)
 
-    def add(self, row: bytes, start_s: list[float], end_s: list[float], free_blocks: list[int]) -> None:
-        """The next steps: a row for all of them, and what takes the place of these columns in it."""
+    def add_alike(self, row: bytes, num_steps: int) -> None:
+        """A row for each of the next steps."""
         self._alike += row
-        self._lengths.append(len(end_s))
+        self._lengths.append(num_steps)
+
+    def add(self, start_s: list[float], end_s: list[float], free_blocks: list[int]) -> None:
+        """What takes the place of these columns in the next rows."""
         self._start_s.fromlist(start_s)
         self._end_s.fromlist(end_s)
         self._free_blocks.fromlist(free_blocks)

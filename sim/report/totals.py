@@ -71,8 +71,8 @@ class Totals:
         self.steps.add(rows)
         self._queue.add(rows, self.steps)
 
-    def run_over(self, request: CoreRequest, _first: int) -> None:
-        """It got a token in the last step that ended, but gets none in the next."""
+    def run_over(self, request: CoreRequest, _first: int, _stop: int) -> None:
+        """It got a token in the last step that ended, but gets none in the next; or it is done."""
         self._last_s[request] = self._end_s
 
     def resumed(self, request: CoreRequest, end_s: float) -> None:
