@@ -51,6 +51,8 @@ def serve(
         replica.observe = Invariants(replica.scheduler).plan_made
     client.send_to(replica.submit)
     finished = _run(env)
+    if not finished:
+        replica.finish_steps()
     assert not finished or not replica.scheduler.num_unfinished, "somebody waits, and nothing will happen any more"
     replica.scheduler.cohort.settle()  # the log says how far everybody has come
     return finished

@@ -32,9 +32,13 @@ class Leap:
         """When a round's step is scheduled."""
         return self.landed_s[round_ - 1] if round_ else self.began_s
 
+    def rounds_begun(self, now_s: float) -> int:
+        """Rounds whose step is scheduled already: the last of them is going on."""
+        return bisect_right(self.landed_s, now_s) + 1
+
     def shorten(self, now_s: float) -> None:
-        """End with the round that is going on, whose step is scheduled already."""
-        rounds = bisect_right(self.landed_s, now_s) + 1
+        """End with the round that is going on."""
+        rounds = self.rounds_begun(now_s)
         if rounds < self.stops[-1]:
             self.stops = [*(stop for stop in self.stops if stop < rounds), rounds]
 

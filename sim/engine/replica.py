@@ -155,6 +155,15 @@ class Replica:
             self._work.succeed()
             self._work = None
 
+    def finish_steps(self) -> None:
+        """Nothing comes any more, and nobody looks on: steps that have begun end."""
+        self._on_progress = None
+        leap = self._leap
+        if leap is not None and leap.landed < len(leap.landed_s):
+            self._land_leap(leap, min(leap.rounds_begun(self._env.now), len(leap.landed_s)))
+        while self._in_flight:
+            self._land(self._in_flight.popleft())
+
     def _hasher(self, row: int, request: Request) -> BlockHashes:
         """Names of the request's text; what nobody else sends is named for its row."""
         if request.content is None or not self.scheduler.config.shares_text:
@@ -277,11 +286,11 @@ class Replica:
             num_own = after + 1 - self._depth  # async, that round brought the output of the step before its own
             ended = (before[0] + num_own, leap.end_s[since + num_own - 1]) if num_own else before
             log.finished(request, ended)
-        self._part([request for _, request in done.finished])
         self._round_s = leap.landed_s[last] - leap.scheduled_s(last)
         self._host_free_s = leap.scheduled_s(last) + steps[-1][0].host_s
         self._device_free_s = leap.end_s[last]
         self._barren_steps = self._barren_tokens = 0
+        self._part([request for _, request in done.finished])
 
     def _quiet(self, num_seqs: int, num_running: int, leap: Leap) -> QuietSteps:
         """What rounds with so many rows have in common."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -368,3 +369,21 @@ def test_ctrl_c_leaves_what_has_happened(constant_profile):
     assert result.frames.meta["partial"] is True
     assert (result.requests["status"] == "finished").sum() == 3
     assert result.summary()["sim"]["partial"] is True
+
+
+@pytest.mark.parametrize("leap", [True, False])
+@pytest.mark.parametrize("async_scheduling", [True, False])
+def test_ctrl_c_lets_steps_end_that_have_begun(constant_profile, leap, async_scheduling):
+    def requests() -> Iterator[Request]:
+        yield Request("a", 0.0, 10, 100)
+        yield Request("b", 5.05, 10, 5)
+        raise KeyboardInterrupt
+
+    asked = dataclasses.replace(config(), async_scheduling=async_scheduling)
+    result = simulate(requests(), asked, constant_profile(0.1), leap=leap)
+    assert result.meta["partial"] is True
+    row = result.requests.iloc[0]
+    # 50 steps of 0.1 s have ended at 5.05 s; async, the one after the next has been handed over, too.
+    assert row["output_tokens"] == 51 + async_scheduling
+    assert len(result.itls.values_s) == row["output_tokens"] - 1
+    assert len(result.steps) == row["output_tokens"]
