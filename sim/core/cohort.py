@@ -256,7 +256,8 @@ class Cohort:
     def _blocks_needed(self, rounds: int) -> list[int]:
         """Blocks to take in each of the next rounds."""
         start, size = self._rounds % self._size, self._size
-        return (self._fills * (-(-rounds // size) + 1))[start : start + rounds]
+        stop = start + rounds
+        return self._fills[start:stop] if stop <= size else (self._fills * -(-stop // size))[start:stop]
 
 
 def _remove(calendar: dict[int, list[Request]], due: int, request: Request) -> None:

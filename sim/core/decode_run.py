@@ -60,6 +60,7 @@ def advance(scheduler: Scheduler, rounds: int) -> Advance:
     alike: list[tuple[int, int, int]] = []
     free: list[int] = []
     finished: list[tuple[int, Request]] = []
+    last: list[Request] = []
     done = 0
     while done < rounds:
         last, num_running = cohort.members[:], len(running)

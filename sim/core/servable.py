@@ -23,27 +23,26 @@ class RequestRejected(InputError):
 
 def check_servable(request: Request, config: SchedulerConfig) -> None:
     """Raises RequestRejected if a request could never be served; its `final_num_tokens` must be known."""
-    prompt, name = request.num_prompt_tokens, f"request {request.request_id}"
+    why = _why_not(request, config)
+    if why is not None:
+        raise RequestRejected(f"request {request.request_id}: {why}")
+
+
+def _why_not(request: Request, config: SchedulerConfig) -> str | None:
+    prompt = request.num_prompt_tokens
     if prompt < 1 or request.max_tokens < 1:
-        raise RequestRejected(f"{name}: got {prompt} prompt tokens and max_tokens {request.max_tokens}, expected >= 1")
+        return f"got {prompt} prompt tokens and max_tokens {request.max_tokens}, expected >= 1"
     if prompt >= config.max_model_len:
-        raise RequestRejected(f"{name}: got {prompt} prompt tokens, expected < max_model_len {config.max_model_len}")
+        return f"got {prompt} prompt tokens, expected < max_model_len {config.max_model_len}"
     # The last generated token is never computed, so it needs no slot.
     needed = -(-(request.final_num_tokens - 1) // config.block_size)
     if needed > config.usable_blocks:
-        raise RequestRejected(f"{name}: needs {needed} KV blocks, there are {config.usable_blocks}")
-    _check_unchunked(request, config, name)
-
-
-def _check_unchunked(request: Request, config: SchedulerConfig, name: str) -> None:
-    """Without chunks a prompt above the budget waits for ever, unless a threshold or a prefix hit shortens it."""
+        return f"needs {needed} KV blocks, there are {config.usable_blocks}"
+    # Without chunks a prompt above the budget waits for ever, unless a threshold or a prefix hit shortens it.
     shortened = config.enable_prefix_caching or 0 < config.long_prefill_token_threshold <= config.token_budget
     if config.enable_chunked_prefill or shortened or request.num_prompt_tokens <= config.token_budget:
-        return
-    raise RequestRejected(
-        f"{name}: got {request.num_prompt_tokens} prompt tokens,"
-        f" expected <= {config.token_budget} in one step, as chunked prefill is off"
-    )
+        return None
+    return f"got {prompt} prompt tokens, expected <= {config.token_budget} in one step, as chunked prefill is off"
 
 
 def why_never(request: Request, config: SchedulerConfig, plan: StepPlan) -> str:

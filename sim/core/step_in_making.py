@@ -41,11 +41,16 @@ class StepInMaking:
     prompt_in_flight: bool = False
     """A running request was scheduled that had not caught up in its step before."""
     limit: Limit = Limit.NOTHING
+    budget: int = field(init=False)
+    """Tokens that the next request may take."""
 
-    @property
-    def budget(self) -> int:
-        """Tokens that the next request may take."""
-        return min(self.token_budget, self.input_budget - self.num_draft_slots)
+    def __post_init__(self) -> None:
+        self._spend(0, 0)
+
+    def _spend(self, num_tokens: int, num_slots: int) -> None:
+        self.token_budget -= num_tokens
+        self.input_budget -= num_tokens + num_slots
+        self.budget = min(self.token_budget, self.input_budget - self.num_draft_slots)
 
     def add(self, request: Request, n: int) -> None:
         """Schedule n tokens of a request."""
@@ -62,8 +67,7 @@ class StepInMaking:
         self.requests.append(request)
         self.num_scheduled_tokens.append(n)
         self.num_computed_tokens.append(computed)
-        self.token_budget -= n
-        self.input_budget -= n + self.num_draft_slots
+        self._spend(n, self.num_draft_slots)
 
     def add_decodes(self, requests: list[Request], num_computed_tokens: list[int]) -> None:
         """Schedule one token of each request, none with drafts; what the requests say of themselves stays."""
@@ -71,8 +75,7 @@ class StepInMaking:
         self.requests += requests
         self.num_scheduled_tokens += [1] * n
         self.num_computed_tokens += num_computed_tokens
-        self.token_budget -= n
-        self.input_budget -= n
+        self._spend(n, 0)
 
     def withdraw(self, request: Request) -> None:
         """Take a request out again, and give its tokens back to the budgets."""
@@ -84,8 +87,7 @@ class StepInMaking:
         self.chunks = [i - (i > at) for i in self.chunks if i != at]
         self.partial = [i - (i > at) for i in self.partial if i != at]
         self.drafts.pop(request, None)
-        self.token_budget += n
-        self.input_budget += n + self.num_draft_slots
+        self._spend(-n, -self.num_draft_slots)
         request.num_computed_tokens -= n
 
     def plan(self, num_running: int, num_waiting: int, num_free_blocks: int, num_host_blocks: int) -> StepPlan:

@@ -18,6 +18,7 @@ from sim.core.make import make_scheduler
 from sim.core.request import Request as CoreRequest
 from sim.core.servable import RequestRejected, why_never
 from sim.engine.leap import plan_leap
+from sim.engine.sampler import tokens_without_drafts
 from sim.engine.transfers import Transfers
 from sim.errors import InputError
 from sim.report.log import QuietSteps
@@ -275,7 +276,9 @@ class Replica:
         log, since, last = self._log, leap.landed, rounds - 1
         leap.landed = rounds
         if self._in_flight:
-            self._write_down(self._in_flight.popleft())
+            flight = self._in_flight.popleft()
+            if isinstance(flight, _Flight):
+                self._write_down(flight, tokens_without_drafts(flight.plan))
         before = (log.num_steps, log.end_s)
         done = advance(self.scheduler, rounds - since)
         steps = [(self._quiet(num_seqs, num_running, leap), n) for num_seqs, num_running, n in done.alike]
@@ -313,11 +316,8 @@ class Replica:
             self._log.finished(request)
         self._part(finished)
 
-    def _write_down(self, flight: _Flight | _QuietFlight, sampled: SampledTokens | None = None) -> None:
-        """sampled: None where nobody drafts."""
-        if isinstance(flight, _Flight):
-            times_s = (flight.start_s, flight.end_s, flight.copy_s)
-            self._log.step(flight.plan, times_s, flight.price, sampled or self._sampler.sample(flight.plan).tokens)
+    def _write_down(self, flight: _Flight, sampled: SampledTokens) -> None:
+        self._log.step(flight.plan, (flight.start_s, flight.end_s, flight.copy_s), flight.price, sampled)
 
     def _part(self, finished: list[CoreRequest]) -> None:
         """These requests are done."""

@@ -28,6 +28,11 @@ class Sampled(NamedTuple):
     tokens: SampledTokens
 
 
+def tokens_without_drafts(plan: StepPlan) -> SampledTokens:
+    """What comes out of a step in which nobody drafts."""
+    return SampledTokens(len(plan.requests) - len(plan.partial))
+
+
 def sample(plan: StepPlan) -> StepOutcome:
     """One token for every position of the plan that caught up with its known tokens."""
     num_sampled = [1] * len(plan.requests)
@@ -53,7 +58,7 @@ class Sampler:
         outcome = sample(plan)
         num_sampled = outcome.num_sampled
         if self._speculation is None:
-            return Sampled(outcome, SampledTokens(len(num_sampled) - len(plan.partial)))
+            return Sampled(outcome, tokens_without_drafts(plan))
         drafted = accepted = 0
         for position, drafts in plan.num_drafts.items():
             request = plan.requests[position]

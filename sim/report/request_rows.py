@@ -24,6 +24,10 @@ REQUEST_COLUMNS = ("request_id", *_COUNTS, *_TIMES, "status", "error")
 """Of the table of a run of this version."""
 _STATUS = ("finished", "rejected", "unfinished")
 FINISHED, REJECTED, UNFINISHED = range(len(_STATUS))
+_BLANK_ROWS = 1024
+"""That are made at once."""
+_NO_TIMES = array("d", [_NAN]).tobytes() * _BLANK_ROWS
+_NO_COUNTS = bytes(8) * _BLANK_ROWS
 
 
 class RequestRows:
@@ -33,40 +37,51 @@ class RequestRows:
         self.times = {name: array("d") for name in _TIMES}
         self.counts = {name: array("q") for name in _COUNTS}
         self.status = array("B")
+        self._num_rows = 0
         self.errors: dict[int, str] = {}
         self._ids = bytearray()
         """Their names, one after the other."""
         self._ids_end = array("q", [0])
 
     def __len__(self) -> int:
-        return len(self.status)
+        return self._num_rows
 
     def add(self, request: Request) -> None:
         """The next row."""
+        row = self._num_rows
+        if row == len(self.status):
+            self._grow()
+        self._num_rows = row + 1
         self._ids += request.request_id.encode()
         self._ids_end.append(len(self._ids))
-        self.status.append(UNFINISHED)
+        self.times["arrival_s"][row] = request.arrival_s
+        self.counts["prompt_tokens"][row] = request.prompt_tokens
+        if request.priority:
+            self.counts["priority"][row] = request.priority
+
+    def _grow(self) -> None:
+        """Blank rows, so that each new one writes only what it knows."""
+        self.status.frombytes(bytes([UNFINISHED]) * _BLANK_ROWS)
         for times in self.times.values():
-            times.append(_NAN)
+            times.frombytes(_NO_TIMES)
         for counts in self.counts.values():
-            counts.append(0)
-        self.times["arrival_s"][-1] = request.arrival_s
-        self.counts["priority"][-1] = request.priority
-        self.counts["prompt_tokens"][-1] = request.prompt_tokens
+            counts.frombytes(_NO_COUNTS)
 
     def first_send_s(self) -> float:
         """When the first one that the server has not refused was sent; NaN where nobody was."""
-        sent = np.array(self.times["send_s"])[np.array(self.status) != REJECTED]
+        rows = len(self)
+        sent = np.array(self.times["send_s"][:rows])[np.array(self.status[:rows]) != REJECTED]
         return float(np.fmin.reduce(sent, initial=_NAN))
 
     def frame(self) -> pd.DataFrame:
         """The table `Frames.requests`. It shares the columns' memory: no `add` after it."""
         import pandas as pd
 
+        rows = len(self)
         columns: dict[str, NDArray[Any]] = {
-            name: np.frombuffer(values, dtype=values.typecode) for name, values in (self.counts | self.times).items()
+            name: np.frombuffer(values, values.typecode)[:rows] for name, values in (self.counts | self.times).items()
         }
-        status = pd.Categorical.from_codes(np.frombuffer(self.status, dtype=np.uint8), categories=pd.Index(_STATUS))
+        status = pd.Categorical.from_codes(np.frombuffer(self.status, np.uint8)[:rows], categories=pd.Index(_STATUS))
         errors = pd.array([self.errors.get(row, "") for row in range(len(self))], dtype="str")
         return pd.DataFrame({"request_id": self._names(), **columns, "status": status, "error": errors}, copy=False)
 

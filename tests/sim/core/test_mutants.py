@@ -44,14 +44,14 @@ MUTANTS = {
     "requests are admitted after a preemption": ("scheduler", "if step.preempted:\n ", "if False:\n ", "pressure"),
     "a withdrawn victim keeps its tokens": (
         "step_in_making",
-        "self.token_budget += n\n",
-        "pass\n",
+        "self._spend(-n, -self.num_draft_slots)",
+        "self._spend(0, -n - self.num_draft_slots)",
         "midprio same_step_victim",
     ),
     "a withdrawn victim keeps its draft model's input slot": (
         "step_in_making",
-        "self.input_budget += n + self.num_draft_slots",
-        "self.input_budget += n",
+        "self._spend(-n, -self.num_draft_slots)",
+        "self._spend(-n, 0)",
         "slots",
     ),
     "a victim stays in the step": ("scheduler", "step.withdraw(victim)", "pass", "midprio same_step_victim"),
