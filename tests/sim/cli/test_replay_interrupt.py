@@ -40,13 +40,16 @@ def ctrl_c() -> None:
 
 @pytest.fixture
 def ctrl_c_after(monkeypatch):
-    """Press Ctrl-C when so many requests are done."""
+    """Press Ctrl-C when so many requests are done, or the first time that more are."""
 
     def arrange(count: int) -> None:
+        pressed = []
+
         @contextmanager
         def bar(_title, _total):
             def update(_simulated_s, done):
-                if done == count:
+                if done >= count and not pressed:
+                    pressed.append(done)
                     ctrl_c()
 
             yield update
@@ -67,11 +70,12 @@ def test_what_has_finished_is_there_and_marked_partial(elpase, tmp_path, ctrl_c_
     assert done.err.startswith("elpase: interrupted: what has finished is kept, marked partial")
     assert "Cut short, unfinished requests:" in done.out
     result = json.loads((tmp_path / "out/result.json").read_text())
-    assert result["completed"] == 7
+    completed = result["completed"]
+    assert 7 <= completed < 50
     assert result["sim"]["partial"] is True
     requests = pd.read_parquet(tmp_path / "out/requests.parquet")
-    assert (requests["status"] == "finished").sum() == 7
-    assert result["sim"]["unfinished"] == len(requests) - 7 > 0
+    assert (requests["status"] == "finished").sum() == completed
+    assert result["sim"]["unfinished"] == len(requests) - completed > 0
 
 
 def test_a_run_that_finished_is_not_partial(elpase, tmp_path, no_pictures) -> None:
