@@ -118,8 +118,8 @@ def simulate(
     check: verify the core's invariants at every step (slow). leap: take many steps at once where nobody
         joins; the result is the same, bit for bit. keep_steps: without, memory does not grow with
         steps and tokens, and `Result` has neither. on_progress: called with the simulated seconds and the requests
-        done, whenever some are. link: to host memory, for settled numbers; None is that of the flags, or of the profile's
-        GPU. meta: what to note of the run's origin (seed, trace, request_rate, ...).
+        done, whenever some are. link: to host memory, for settled numbers; None is that of the flags, or of the
+        profile's GPU. meta: what to note of the run's origin (seed, trace, request_rate, ...).
 
     Ctrl-C ends the run early: the result holds what has happened, and says `partial`. Raises InputError for settings
     that vLLM refuses and for requests that can get nowhere; warns with ExtrapolationWarning.
