@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +16,7 @@ from calibrate.make_profile import Target, calibrate, padded
 from calibrate.samples_file import read_all
 from calibrate.unknowns import with_mean_context
 from sim.cli.numbers import FiniteRange
+from sim.cli.paths import PathType
 from sim.cli.progress import counting
 from sim.errors import InputError
 from sim.latency.graphs import Graphs, capture_sizes
@@ -25,6 +25,8 @@ from sim.latency.profile import ClientTerms, wrong_setting
 from sim.output import result_directory, write_text_atomic
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from calibrate.make_profile import Calibration
     from calibrate.samples import Samples
 
@@ -75,11 +77,9 @@ def server_flags(_ctx: click.Context, _param: click.Parameter, said: tuple[str, 
 
 
 @click.command(cls=RecordedCommand, short_help="Fit a latency profile to samples; cross-validate; report.")
-@click.argument("samples", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The profile, a JSON file.")
-@click.option(
-    "--report", type=click.Path(file_okay=False, path_type=Path), help="Folder for report.md and its pictures."
-)
+@click.argument("samples", nargs=-1, required=True, type=PathType())
+@click.option("--out", required=True, type=PathType(dir_okay=False), help="The profile, a JSON file.")
+@click.option("--report", type=PathType(file_okay=False), help="Folder for report.md and its pictures.")
 @click.option("--name", help="The profile's name.  [default: that of --out]")
 @click.option("--model", default="", help="A model of the catalogue or a config.json.  [default: as the samples say]")
 @click.option("--gpu", default="", help="A GPU of the catalogue.  [default: the samples' device]")

@@ -17,6 +17,7 @@ from calibrate.live_model import write_model
 from calibrate.live_runs import LiveRuns
 from calibrate.live_validation import ORDERED, Plan, validate_live
 from calibrate.machine import cpu_facts, gpu_facts
+from sim.cli.paths import PathType
 from sim.cli.progress import counting
 from sim.output import write_text_atomic
 
@@ -50,17 +51,17 @@ def _rates(_ctx: click.Context, _param: click.Parameter, said: str) -> tuple[flo
 
 
 @click.command(short_help="Compare with a real vLLM server that is started here.")
-@click.option("--vllm-python", required=True, type=click.Path(path_type=Path), help="A Python that has vLLM 0.32.")
+@click.option("--vllm-python", required=True, type=PathType(), help="A Python that has vLLM 0.32.")
 @click.option(
     "--out",
     default=Path("live-validation"),
     show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=PathType(file_okay=False),
     help="Folder of the runs. What it holds already is not run again.",
 )
 @click.option(
     "--model",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=PathType(exists=True, file_okay=False),
     help="Folder with config.json and tokenizer (weights are dummies).  [default: a small Llama]",
 )
 @click.option("--dtype", default="float32", show_default=True, help="As vllm serve --dtype.")
@@ -71,7 +72,7 @@ def _rates(_ctx: click.Context, _param: click.Parameter, said: str) -> tuple[flo
 @click.option("--starved-blocks", default=100, show_default=True, help="KV blocks of the run that preempts.")
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1), help="Real runs of each cell.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1), help="Cores for the model.")
-@click.option("--lock", type=click.Path(dir_okay=False, path_type=Path), help="File to lock during each timed run.")
+@click.option("--lock", type=PathType(dir_okay=False), help="File to lock during each timed run.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(vllm_python: Path, out: Path, model: Path | None, as_json: bool, **said: Any) -> None:
     """Start real `vllm serve`s, load them with the real `vllm bench serve`, and compare with what was foretold.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,19 +13,21 @@ from calibrate.iteration_log import read_iteration_log
 from calibrate.log_samples import is_clear, log_steps
 from calibrate.samples import Origin, Samples
 from calibrate.samples_file import write_samples
+from sim.cli.paths import PathType
 from sim.cli.progress import working
 from sim.errors import InputError
 from sim.specs import gpu_names, gpu_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from calibrate.iteration_log import IterationLog
 
 
 @click.command(cls=RecordedCommand, short_help="Read the steps of a vLLM iteration log.")
-@click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The samples (Parquet).")
+@click.argument("logs", nargs=-1, required=True, type=PathType())
+@click.option("--out", required=True, type=PathType(dir_okay=False), help="The samples (Parquet).")
 @click.option("--gpu", required=True, help="A GPU of the catalogue, or what the device calls itself.")
 @click.option("--model", required=True, help="The model's name: one of the catalogue, or any.")
 @click.option("--tensor-parallel-size", default=1, show_default=True, type=click.IntRange(min=1))

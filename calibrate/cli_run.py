@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import statistics
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,12 +15,14 @@ from calibrate.cli_fit import require_place
 from calibrate.torch_options import TorchCommand, device_of, make_bench, model_name, torch_options
 from sim.cli.flags import engine_config, engine_options
 from sim.cli.numbers import FiniteRange
+from sim.cli.paths import PathType
 from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.errors import InputError
 from sim.workload import open_from, remarks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from calibrate.real_run import RealRun, StepErrors
     from calibrate.torch_options import Bench
@@ -47,7 +48,7 @@ _MOST_REQUESTS = 100_000
 _ANY_BLOCKS = 10_000_000
 """A stand-in while it is not known how many fit."""
 _WITH_CALIBRATION = ("samples", "save_profile", "max_tokens", "max_seqs", "max_context")
-_FILE = click.Path(dir_okay=False, path_type=Path)
+_FILE = PathType(dir_okay=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,12 +17,14 @@ from calibrate.samples_file import write_samples
 from calibrate.synchronous import read_alone
 from calibrate.tables_profile import Recipe, compose, make
 from sim.cli.numbers import FiniteRange
+from sim.cli.paths import PathType
 from sim.cli.progress import counting, working
 from sim.latency.profile import ClientTerms
 from sim.output import result_directory, write_text_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 
 def _notes(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) -> dict[str, str]:
@@ -37,19 +38,17 @@ def _notes(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) 
 
 
 @click.command(cls=RecordedCommand, short_help="Compose a model's steps from tables of measured kernels.")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The profile, a JSON file.")
-@click.option("--samples", type=click.Path(dir_okay=False, path_type=Path), help="Write the steps too (Parquet).")
-@click.option(
-    "--report", type=click.Path(file_okay=False, path_type=Path), help="Folder for report.md and its pictures."
-)
+@click.argument("folder", type=PathType(exists=True, file_okay=False))
+@click.option("--out", required=True, type=PathType(dir_okay=False), help="The profile, a JSON file.")
+@click.option("--samples", type=PathType(dir_okay=False), help="Write the steps too (Parquet).")
+@click.option("--report", type=PathType(file_okay=False), help="Folder for report.md and its pictures.")
 @click.option("--name", help="The profile's name.  [default: that of --out]")
 @click.option("--model", default="", help="A model of the catalogue or a config.json.  [default: the folder's own]")
 @click.option("--gpu", default="", help="A GPU of the catalogue.  [default: the device that was timed]")
 @click.option("--tp", default=1, show_default=True, type=click.IntRange(min=1), help="GPUs, tensor parallel.")
 @click.option(
     "--synchronous",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=PathType(dir_okay=False),
     help="A run of one request at a time: its GuideLLM sweep, or a CSV of requests. Fixes host and client.",
 )
 @click.option(

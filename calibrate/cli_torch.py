@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from calibrate.torch_options import TorchCommand, device_of, make_bench, torch_options
 from sim.cli.numbers import FiniteRange
+from sim.cli.paths import PathType
 from sim.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _STEPS = 2000
 _CPU_REACH = {"max_tokens": 2048, "max_seqs": 64, "max_context": 2048}
@@ -18,7 +21,7 @@ _GPU_REACH = {"max_tokens": 16384, "max_seqs": 512, "max_context": 32768}
 
 
 @click.command(cls=TorchCommand, short_help="Time real forward passes of a model's decoder with torch.")
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Samples (Parquet).")
+@click.option("--out", required=True, type=PathType(dir_okay=False), help="Samples (Parquet).")
 @click.option("--budget-s", default=300.0, show_default=True, type=FiniteRange(min=1), help="Time to measure for.")
 @click.option("--steps", default=_STEPS, show_default=True, type=click.IntRange(min=1), help="Grid steps at most.")
 @click.option("--max-tokens", type=click.IntRange(min=16), help="Tokens of a step. Default: 16384; CPU: 2048.")

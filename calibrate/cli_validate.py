@@ -6,7 +6,6 @@ import json
 import math
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,12 +18,14 @@ from calibrate.validate import Comparison, compare, of_profile
 from sim.cli.flags import EngineCommand, engine_config, engine_options, given
 from sim.cli.main import Verb, VerbGroup
 from sim.cli.numbers import FiniteRange
+from sim.cli.paths import PathType
 from sim.cli.progress import counting, progress_bar
 from sim.errors import InputError
 from sim.latency.profile import DEFAULT_PROFILE, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from calibrate.measured import Run
     from sim.config import EngineConfig
@@ -73,7 +74,7 @@ class _Group(EngineCommand, VerbGroup):
 @click.option("--profile", default=DEFAULT_PROFILE, show_default=True, help="Latency profile: a name or a JSON file.")
 @click.option(
     "--measured",
-    type=click.Path(path_type=Path),
+    type=PathType(),
     help="CSV of requests, GuideLLM sweep, step cycles, folder with requests.jsonl and meta.json, or a result of"
     " vllm bench serve --save-detailed.",
 )
@@ -94,7 +95,7 @@ class _Group(EngineCommand, VerbGroup):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per run: real, simulated, errors.")
 @click.option(
     "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=PathType(dir_okay=False),
     help="Draw running and waiting requests over the measured ones (PNG or SVG).",
 )
 @engine_options

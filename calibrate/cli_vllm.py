@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,9 +21,13 @@ from calibrate.harness.vllm import (
 from calibrate.samples import Samples
 from calibrate.samples_file import write_samples
 from sim.cli.numbers import FiniteRange
+from sim.cli.paths import PathType
 from sim.cli.progress import counting
 from sim.errors import InputError
 from sim.hf_config import HfConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def _extra(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) -> dict[str, Any]:
@@ -46,11 +49,11 @@ def _extra(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) 
     "--vllm-python",
     "python",
     required=True,
-    type=click.Path(path_type=Path),
+    type=PathType(),
     help="The Python that has vLLM 0.32.",
 )
-@click.option("--model", required=True, type=click.Path(path_type=Path), help="Folder with a config.json.")
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The samples (Parquet).")
+@click.option("--model", required=True, type=PathType(), help="Folder with a config.json.")
+@click.option("--out", required=True, type=PathType(dir_okay=False), help="The samples (Parquet).")
 @click.option("--budget-s", default=300.0, show_default=True, type=FiniteRange(min=1.0), help="Seconds to time.")
 @click.option("--dtype", default="auto", show_default=True, help="As vllm serve --dtype.")
 @click.option("--max-num-batched-tokens", default=2048, show_default=True, type=click.IntRange(min=1))

@@ -19,6 +19,7 @@ from calibrate import served_folder
 from calibrate.cross_validate import FOLDS
 from calibrate.synchronous import read_alone
 from calibrate.tables_profile import Recipe, compose, make
+from sim.cli.paths import PathType
 from sim.cli.progress import counting
 from sim.latency.profile import PROFILES, ClientTerms
 from sim.output import result_directory
@@ -154,10 +155,10 @@ SHIPPED = {
 
 
 @click.command()
-@click.argument("data", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("data", type=PathType(exists=True, file_okay=False))
 @click.argument("names", nargs=-1, type=click.Choice(list(SHIPPED)))
-@click.option("--profiles", type=click.Path(file_okay=False, path_type=Path), default=PROFILES)
-@click.option("--reports", type=click.Path(file_okay=False, path_type=Path), default=REPORTS)
+@click.option("--profiles", type=PathType(file_okay=False), default=PROFILES)
+@click.option("--reports", type=PathType(file_okay=False), default=REPORTS)
 def main(data: Path, names: tuple[str, ...], profiles: Path, reports: Path) -> None:
     """Derive the profiles (all, or those named) from the measurements in DATA."""
     for name in names or SHIPPED:

@@ -18,6 +18,7 @@ from calibrate.client_steps import read_client_steps
 from calibrate.fit import fit
 from calibrate.op_tables import OpTables
 from calibrate.samples import Samples
+from sim.cli.paths import PathType
 from sim.latency.profile import PROFILES, ClientTerms, Domain, Profile
 from sim.specs import gpu_spec, model_spec
 
@@ -72,8 +73,8 @@ NOTES = {
 
 
 @click.command()
-@click.argument("data", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=PROFILES / f"{NAME}.json")
+@click.argument("data", type=PathType(exists=True, file_okay=False))
+@click.option("--out", type=PathType(dir_okay=False), default=PROFILES / f"{NAME}.json")
 def main(data: Path, out: Path) -> None:
     """Fit the profile to the measurements in DATA and write it to --out."""
     served, averages = read_client_steps(data / STEPS)

@@ -4,7 +4,8 @@ Not for results of measuring (results/calibration). The one idea: a study's page
 first block are run, their tables and pictures lie beside it under the names after `--out`, and the page's own tables
 are filled in from those; so `git diff` shows what has changed, and what the prose has to be held against.
 
-Runs that are done are kept in results/.runs/, and a make that was stopped goes on there.
+Runs that are done are kept in results/.runs/, and a make that was stopped goes on there. A command with a variable,
+`$ELPASE_MOONCAKE_CONV`, needs a file that does not ship: it is skipped, and said to be, where that names none.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pandas as pd
 ROOT = Path(__file__).parents[1]
 SWEEPS = ROOT / "results/sweeps"
 RUNS = ROOT / "results/.runs"
+VARIABLE = re.compile(r"\$(\w+)")
 MADE = ("sweep", "preemption")
 """What the verbs call their tables and pictures."""
 TABLE = re.compile(r"(<!-- table (\S+)\n(.*?)-->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -35,10 +37,21 @@ def commands(page: str) -> list[list[str]]:
     return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
 
 
+def missing(words: list[str]) -> str | None:
+    """Why a command cannot run here: a file that does not ship, and which no variable names."""
+    for name in VARIABLE.findall(" ".join(words)):
+        path = os.environ.get(name, "")
+        if not path:
+            return f"${name} is not set"
+        if not Path(path).is_file():
+            return f"${name} names no file: {path}"
+    return None
+
+
 def carry_out(words: list[str], home: Path) -> None:
     """Run one command from the repository's root; put the table and picture that it makes into the page's folder."""
     print(f"$ {shlex.join(words)}", flush=True)
-    name, words = words[-1], [str(Path(sys.executable).with_name(words[0])), *words[1:]]
+    name, words = words[-1], [str(Path(sys.executable).with_name(words[0])), *map(expanded, words[1:])]
     if "--out" in words:
         out = RUNS / home.name / name
         words[words.index("--out") + 1] = str(out)
@@ -47,6 +60,11 @@ def carry_out(words: list[str], home: Path) -> None:
         for file in (out / f"{made}{kind}" for made in MADE for kind in (".csv", ".png")):
             if file.exists():
                 shutil.copyfile(file, home / f"{name}{file.suffix}")
+
+
+def expanded(word: str) -> str:
+    """A word of a command, with the file that a variable names; a relative one counts from where `make` was called."""
+    return VARIABLE.sub(lambda found: str(Path(os.environ[found[1]]).absolute()), word)
 
 
 def filled(page: str, home: Path) -> str:
@@ -109,7 +127,10 @@ def main() -> None:
     for home in sorted(SWEEPS / name for name in sys.argv[1:]) or sorted(p.parent for p in SWEEPS.glob("*/README.md")):
         page = home / "README.md"
         for words in commands(page.read_text(encoding="utf-8")):
-            carry_out(words, home)
+            if why := missing(words):
+                print(f"skipped, {why}; {page.relative_to(ROOT)} says what it is: {shlex.join(words)}", flush=True)
+            else:
+                carry_out(words, home)
         page.write_text(filled(page.read_text(encoding="utf-8"), home), encoding="utf-8")
 
 

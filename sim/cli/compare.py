@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from sim.cli.paths import PathType
 from sim.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from sim.report.bench.compare import Comparison
     from sim.report.bench.run import BenchRun
@@ -40,8 +41,8 @@ _SHOWN = 6
     elpase compare bench.json run --tolerance output_throughput=0.05 --tolerance p99_itl_ms=0.2
     elpase compare measured/ simulated/ --json""",
 )
-@click.argument("real", type=click.Path(exists=True, path_type=Path))
-@click.argument("sim", type=click.Path(exists=True, path_type=Path))
+@click.argument("real", type=PathType(exists=True))
+@click.argument("sim", type=PathType(exists=True))
 @click.option("--run", "name", help="Which run of files or folders that hold several.")
 @click.option(
     "--tolerance",
@@ -50,7 +51,7 @@ _SHOWN = 6
     help="Largest error allowed, such as mean_ttft_ms=0.1; as often as needed.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a list of one JSON object per comparison.")
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw distributions (PNG or SVG).")
+@click.option("--plot", type=PathType(dir_okay=False), help="Draw distributions (PNG or SVG).")
 @click.pass_context
 def command(  # noqa: D103  # its help is above
     ctx: click.Context,

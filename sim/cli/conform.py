@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from sim.cli.flags import given
+from sim.cli.paths import PathType
 from sim.cli.progress import counting
 from sim.conformance import Conformance, Difference, read_cases
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 @click.command()
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--live", type=click.Path(path_type=Path), metavar="PYTHON", help="An interpreter with the real vLLM.")
+@click.argument("files", nargs=-1, type=PathType())
+@click.option("--live", type=PathType(), metavar="PYTHON", help="An interpreter with the real vLLM.")
 @click.option("--cases", type=click.IntRange(min=1), default=200, show_default=True, help="With --live: how many.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="With --live: which.")
-@click.option("--keep", type=click.Path(path_type=Path), metavar="FILE", help="With --live: write the recorded cases.")
+@click.option("--keep", type=PathType(), metavar="FILE", help="With --live: write the recorded cases.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.pass_context
 def command(

@@ -6,7 +6,6 @@ Not for finding out: that is `sim.report.explain`. The one idea: findings first,
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,11 +14,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from sim.cli.paths import PathType
 from sim.report.explain import explain
 from sim.report.explain.words import binding, cause_of, how_often, load, work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from rich.console import RenderableType
 
@@ -46,7 +47,7 @@ _PARTS = {
 
 
 @click.command(short_help="Why a run is as slow as it is: binding knobs, worst gaps, what to change.")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=PathType())
 @click.option("--profile", metavar="NAME|FILE", help="The run's latency profile, where it is a file of your own.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(folder: Path, profile: str | None, as_json: bool) -> None:

@@ -69,6 +69,13 @@ class VerbGroup(click.Group):
         command: click.Command = import_module(self._verbs[cmd_name].module).command
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb. No verb asks anything, so an EOFError, which click takes for Ctrl-C, is a file cut short."""
+        try:
+            return super().invoke(ctx)
+        except EOFError as error:
+            raise InputError(f"a file ends too soon: {error}") from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """One line per verb, from the table: click would import every module to ask for it."""
         with formatter.section("Commands"):

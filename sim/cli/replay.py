@@ -7,13 +7,13 @@ import re
 import warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from sim.cli.flags import EngineCommand, GroupedOption, engine_config, engine_options
 from sim.cli.made_by import made_by
+from sim.cli.paths import PathType
 from sim.cli.progress import progress_bar, working
 from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.interrupt import SecondCtrlC, handling_ctrl_c
@@ -23,6 +23,7 @@ from sim.workload import open_from, remarks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from sim.config import Settled
     from sim.experiment import Result
@@ -44,13 +45,6 @@ RESULT_FILES = (
 EXIT_INTERRUPTED = 130
 MOST_KEPT = 50_000
 """Requests whose steps and tokens are kept unasked: they take some 7 kB each."""
-
-
-def folder_name(text: str) -> Path:
-    """An empty one is a shell variable that is not set, not the current folder."""
-    if not text:
-        raise click.BadParameter("'' is not the name of a folder.")
-    return Path(text)
 
 
 _SERVICE_LEVEL = re.compile(r"[a-z_0-9]+:[^:]*")
@@ -89,7 +83,13 @@ def option(group: str, *names: str, **settings: Any) -> Callable[[Decorated], De
     elpase replay random --request-rate 8 --random-input-len 2048 --num-prompts 500
     elpase replay AzureLLMInferenceTrace_conv.csv --rate-scale 1.5""",
 )
-@option("Results", "--out", type=folder_name, metavar="PATH", help="Folder for result.json, tables and pictures.")
+@option(
+    "Results",
+    "--out",
+    type=PathType(file_okay=False),
+    metavar="PATH",
+    help="Folder for result.json, tables and pictures.",
+)
 @option("Results", "--timeline", is_flag=True, help="Also write timeline.json.gz, for ui.perfetto.dev, into --out.")
 @option("Results", "--percentile-metrics", default="ttft,tpot,itl", show_default=True, help="As in vllm bench serve.")
 @option("Results", "--metric-percentiles", default="99", show_default=True, help="As in vllm bench serve.")

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from sim.cli.paths import PathType
 from sim.errors import InputError
 from sim.output import write_text_atomic
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sim.report.finished import FinishedRun
 
 
 @click.command(short_help="A finished run as one HTML page that works offline.")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=PathType())
 @click.option("--profile", metavar="NAME|FILE", help="The run's latency profile, where it is a file of your own.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Default: DIR/report.html.")
+@click.option("-o", "--output", type=PathType(dir_okay=False), help="Default: DIR/report.html.")
 def command(folder: Path, profile: str | None, output: Path | None) -> None:
     """Write the run in DIR, as `elpase replay TRACE --out DIR` left it, as one HTML page.
 

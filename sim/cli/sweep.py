@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sim.cli.flags import engine_config, engine_options
+from sim.cli.paths import PathType
 from sim.cli.replay import ReplayCommand, option
 from sim.cli.sweep_inputs import axes, is_said, read_experiment, require_free, value_of
 from sim.cli.sweep_run import carried_out, ended, running_options
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sim.sweeps.settings import Setting
     from sim.sweeps.study import Study
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE = PathType(exists=True, dir_okay=False)
 _SWEEP, _ANSWERS = "Sweep", "Answers"
 
 
@@ -86,7 +86,7 @@ def _study(ctx: click.Context, kwargs: dict[str, Any], *, free: bool) -> Study:
     traces = {setting.knobs["trace"]: None for setting in settings if "trace" in setting.knobs}
     if kwargs["trace"] is None and not traces:
         raise click.UsageError("Missing argument 'TRACE'.")
-    workload = whole_workload(kwargs["trace"] or next(iter(traces)), {})
+    workload = whole_workload(next(iter(traces)) if kwargs["trace"] is None else kwargs["trace"], {})
     return Study(
         workload={name: kwargs[name] for name in workload} | {"trace": workload["trace"]},
         settings=settings,

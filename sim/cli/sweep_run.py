@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sim.cli.numbers import FiniteRange
+from sim.cli.paths import PathType
 from sim.cli.progress import counting, working
-from sim.cli.replay import EXIT_INTERRUPTED, folder_name, option, say
+from sim.cli.replay import EXIT_INTERRUPTED, option, say
 from sim.errors import InputError
 from sim.latency.profile import DEFAULT_PROFILE
 
@@ -41,7 +42,7 @@ _OPTIONS = (
     ),
     option(_RUNS, "--cooldown-s", type=FiniteRange(min=0), default=0.0, help="Seconds at its end not measured."),
     option(
-        _WHERE, "--out", type=folder_name, metavar="PATH",
+        _WHERE, "--out", type=PathType(file_okay=False), metavar="PATH",
         help="Folder for tables, picture and each run's result: the same command goes on there.",
     ),
     option(_WHERE, "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes. Default: all cores."),

@@ -127,6 +127,18 @@ def test_ctrl_c_is_exit_code_130_without_a_traceback(use_verb, capsys) -> None:
     assert capsys.readouterr().err.strip() == "elpase: interrupted"
 
 
+@pytest.mark.parametrize("args", [("replay",), ("calibrate", "fit")])
+def test_a_file_that_ends_too_soon_is_not_ctrl_c(
+    args: tuple[str, ...], use_verb, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """click takes an EOFError for the end of somebody's answers."""
+    command = fails(EOFError("Compressed file ended before the end-of-stream marker was reached"))
+    use_verb(command)
+    monkeypatch.setitem(sys.modules, "calibrate.cli_fit", sys.modules["a_verb_of_the_test"])
+    assert exit_code(*args) == 2
+    assert "ends too soon: Compressed file ended" in one_error_line(capsys)
+
+
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_verbs_exit_code_is_the_commands(code: int, use_verb) -> None:
     @click.command()

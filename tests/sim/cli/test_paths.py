@@ -1,0 +1,76 @@
+"""Paths of every verb: what is said of an empty one, which is what a shell makes of a variable that is not set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from sim.cli.main import VerbGroup, cli
+from sim.cli.paths import PathType
+
+
+def verbs(group: click.Group, name: str = "elpase") -> Iterator[tuple[str, click.Command]]:
+    """Every command below `group`, itself included."""
+    yield name, group
+    with click.Context(group) as ctx:
+        for verb in group.list_commands(ctx):
+            command = group.get_command(ctx, verb)
+            assert command is not None
+            inner = f"{name} {verb}"
+            yield from verbs(command, inner) if isinstance(command, VerbGroup) else [(inner, command)]
+
+
+PARAMS = [
+    pytest.param(param, id=f"{name} {param.opts[0]}")
+    for name, command in verbs(cli)
+    for param in command.params
+    if isinstance(param.type, click.Path)
+]
+
+
+def test_they_are_found() -> None:
+    ids = " ".join(str(param.id) for param in PARAMS)
+    for told in ("replay --out", "explain folder", "compare --plot", "calibrate log logs", "live --vllm-python"):
+        assert told in ids
+
+
+@pytest.mark.parametrize("param", PARAMS)
+def test_an_empty_path_is_refused(param: click.Parameter) -> None:
+    with pytest.raises(click.BadParameter, match="'' is not the name of a"):
+        param.type.convert("", param, None)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("explain", ""),
+        ("report", ""),
+        ("report", "run", "-o", ""),
+        ("compare", "", "run"),
+        ("conform", ""),
+        ("conform", "--live", ""),
+        ("validate", "--measured", ""),
+        ("validate", "live", "--vllm-python", ""),
+        ("calibrate", "log", "", "--gpu", "h100", "--model", "llama-3.1-8b", "--out", "samples.parquet"),
+        ("calibrate", "fit", "samples.parquet", "--out", ""),
+        ("sweep", "azure-conv", "--vary", "max_num_seqs=2,4", "--limit", 5, "--out", ""),
+        ("sweep", "", "--vary", "max_num_seqs=2,4"),
+        ("preemption", ""),
+        ("replay", ""),
+        ("replay", "azure-conv", "--profile", ""),
+        ("capacity", "--gpu", "h100", "--model", ""),
+    ],
+    ids=lambda args: " ".join(map(repr, args)),
+)
+def test_the_line_that_comes_of_it(elpase, args: tuple[object, ...]) -> None:
+    assert "''" in elpase(*args).error
+
+
+def test_others_become_paths(tmp_path: Path) -> None:
+    assert PathType().convert(str(tmp_path), None, None) == tmp_path
+    assert PathType(dir_okay=False).convert("there is none", None, None) == Path("there is none")
+    with pytest.raises(click.BadParameter):
+        PathType(exists=True).convert("there is none", None, None)
