@@ -43,4 +43,7 @@ def command_line() -> str:
 
 @click.group(cls=VerbGroup, verbs=VERBS)
 def command() -> None:
-    """Make a latency profile: time steps (samples, a Parquet table), then fit."""
+    """Make a latency profile: time steps (samples, a Parquet table), then fit.
+
+    Example: elpase calibrate log server.log --gpu h100 --model llama-3.1-8b --out samples.parquet
+    """

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from calibrate.harness.interpreter import find_interpreter
@@ -19,6 +18,7 @@ from calibrate.live_validation import ORDERED, Plan, validate_live
 from calibrate.machine import cpu_facts, gpu_facts
 from sim.cli.paths import PathType
 from sim.cli.progress import counting
+from sim.cli.whole_table import show
 from sim.output import write_text_atomic
 
 if TYPE_CHECKING:
@@ -111,7 +111,6 @@ def command(vllm_python: Path, out: Path, model: Path | None, as_json: bool, **s
 
 
 def _print(outcome: Outcome) -> None:
-    console = Console()
     for figure, (_, label) in FIGURES.items():
         table = Table(title=label, title_justify="left")
         table.add_column("budget @ rate")
@@ -123,13 +122,13 @@ def _print(outcome: Outcome) -> None:
                 verdict = "yes" if check.inside else "NO"
                 row = (f"{low:,.1f} to {high:,.1f}", f"{check.simulated:,.1f}", f"{check.error:+.1%}", verdict)
                 table.add_row(check.cell, *row)
-        console.print(table)
-    console.print(f"Inside: {outcome.inside} of {len(outcome.checks)} ({outcome.inside / len(outcome.checks):.0%})")
+        show(table)
+    click.echo(f"Inside: {outcome.inside} of {len(outcome.checks)} ({outcome.inside / len(outcome.checks):.0%})")
     for told in _order_lines(outcome.orders):
-        console.print(told)
+        click.echo(told)
     for count in outcome.preemptions:
         real = ", ".join(map(str, count.real))
-        console.print(f"Preemptions, {count.cell}: real {real}; simulated {count.simulated} ({count.error:+.0%})")
+        click.echo(f"Preemptions, {count.cell}: real {real}; simulated {count.simulated} ({count.error:+.0%})")
 
 
 def _order_lines(found: Sequence[Order]) -> list[str]:

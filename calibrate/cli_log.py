@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,14 +14,16 @@ from calibrate.iteration_log import read_iteration_log
 from calibrate.log_samples import is_clear, log_steps
 from calibrate.samples import Origin, Samples
 from calibrate.samples_file import write_samples
+from calibrate.torch_options import model_name
+from sim.cli.flags import whole_number
 from sim.cli.paths import PathType
 from sim.cli.progress import working
 from sim.errors import InputError
+from sim.json_file import read_json_object
 from sim.specs import gpu_names, gpu_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from calibrate.iteration_log import IterationLog
 
@@ -29,7 +32,10 @@ if TYPE_CHECKING:
 @click.argument("logs", nargs=-1, required=True, type=PathType())
 @click.option("--out", required=True, type=PathType(dir_okay=False), help="The samples (Parquet).")
 @click.option("--gpu", required=True, help="A GPU of the catalogue, or what the device calls itself.")
-@click.option("--model", required=True, help="The model's name: one of the catalogue, or any.")
+@click.option("--model", required=True, help="The model's name: one of the catalogue, or any; or its config.json.")
+@click.option(
+    "--device-memory", type=whole_number, metavar="BYTES", help="Of a GPU that the catalogue does not have, as 24G."
+)
 @click.option("--tensor-parallel-size", default=1, show_default=True, type=click.IntRange(min=1))
 @click.option("--dtype", default="bfloat16", show_default=True, help="Of the weights.")
 @click.option("--synchronous", is_flag=True, help="The logs do not say, but scheduling was synchronous.")
@@ -55,19 +61,28 @@ def command(logs: Sequence[Path], out: Path, *, synchronous: bool, **said: Any) 
 
 
 def _origin(read: Sequence[IterationLog], said: dict[str, Any]) -> Origin:
-    gpu = said["gpu"]
+    gpu, memory = said["gpu"], said["device_memory"]
+    model, config = _model(said["model"])
     return Origin(
         device=gpu_spec(gpu).device_name if gpu in gpu_names() else gpu,
-        model=said["model"],
+        model=model,
         tensor_parallel_size=said["tensor_parallel_size"],
         dtype=said["dtype"],
         engine="vllm",
         engine_version=", ".join(dict.fromkeys(log.version for log in read if log.version)),
         date=datetime.now(tz=UTC).isoformat(timespec="seconds"),
         command=command_line(),
+        model_config=config,
         server={"async_scheduling": False},
-        notes={"engines": sum(len(log.engines()) for log in read)},
+        notes={"engines": sum(len(log.engines()) for log in read)}
+        | ({} if memory is None else {"device_memory_bytes": memory}),
     )
+
+
+def _model(said: str) -> tuple[str, dict[str, Any]]:
+    """Its name, and its config.json where that is what was said."""
+    file = Path(said) / "config.json" if Path(said).is_dir() else Path(said)
+    return (model_name(said), read_json_object(file, "a model's config.json")) if file.is_file() else (said, {})
 
 
 def _left_out(read: Sequence[IterationLog]) -> str:

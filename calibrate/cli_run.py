@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from calibrate.cli_fit import require_place
@@ -16,6 +15,7 @@ from calibrate.torch_options import TorchCommand, device_of, make_bench, model_n
 from sim.cli.flags import engine_config, engine_options
 from sim.cli.numbers import FiniteRange
 from sim.cli.paths import PathType
+from sim.cli.whole_table import show
 from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.errors import InputError
 from sim.workload import open_from, remarks
@@ -305,7 +305,7 @@ def _print(compared: _Compared, title: str) -> None:
     if told or any(real):
         span = f"{min(real)} - {max(real)}"
         table.add_row("Preemptions", f"{statistics.median(real):g}", span, f"{told}", "")
-    Console().print(table)
+    show(table)
     for errors in compared.steps:
         share = errors.host_measured_s / errors.measured_s
         click.echo(

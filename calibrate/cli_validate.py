@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from joblib import Parallel, delayed
-from rich.console import Console
 from rich.table import Table
 
 from calibrate.measured import Replay, read_runs
@@ -20,6 +19,7 @@ from sim.cli.main import Verb, VerbGroup
 from sim.cli.numbers import FiniteRange
 from sim.cli.paths import PathType
 from sim.cli.progress import counting, progress_bar
+from sim.cli.whole_table import show
 from sim.errors import InputError
 from sim.latency.profile import DEFAULT_PROFILE, Profile
 
@@ -212,9 +212,9 @@ def _tell(runs: Sequence[Run], done: Sequence[Comparison], profile: Profile, *, 
     elif len(runs) == 1:
         count = getattr(runs[0], "num_requests", None)
         told = "" if count is None else f": {count:,} requests"
-        Console().print(_figures(done[0], title=f"{runs[0].name}{told}, profile {profile.name}"))
+        show(_figures(done[0], title=f"{runs[0].name}{told}, profile {profile.name}"))
     else:
-        Console().print(_errors(runs, done, title=f"Errors (simulated / real - 1), profile {profile.name}"))
+        show(_errors(runs, done, title=f"Errors (simulated / real - 1), profile {profile.name}"))
 
 
 def _document(comparison: Comparison) -> dict[str, Any]:

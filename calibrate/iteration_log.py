@@ -13,14 +13,16 @@ Source: vLLM 0.32, v1/metrics/loggers.py and v1/engine/core.py; the old dialect 
 
 from __future__ import annotations
 
+import gzip
 import re
+import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from sim.errors import InputError
 
@@ -119,9 +121,12 @@ class IterationLog:
 
 
 def read_iteration_log(path: str | os.PathLike[str]) -> IterationLog:
-    """The steps of a log file. Raises InputError where it has none; OSError."""
-    with Path(path).open(encoding="utf-8", errors="replace") as lines:
-        log = parse_iteration_log(lines)
+    """The steps of a log file, gzipped where its name ends in .gz. Raises InputError where it has none; OSError."""
+    try:
+        with _opened(Path(path)) as lines:
+            log = parse_iteration_log(lines)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"damaged: {error}", file=path, expected="a whole gzip file") from error
     if not log.iterations:
         what = f"{log.broken} broken iteration lines only" if log.broken else "no iteration lines"
         raise InputError(
@@ -129,6 +134,12 @@ def read_iteration_log(path: str | os.PathLike[str]) -> IterationLog:
             file=path,
         )
     return log
+
+
+def _opened(path: Path) -> TextIO:
+    if path.suffix == ".gz":  # as logs are kept once they are rotated
+        return gzip.open(path, "rt", encoding="utf-8", errors="replace")
+    return path.open(encoding="utf-8", errors="replace")
 
 
 def parse_iteration_log(lines: Iterable[str]) -> IterationLog:

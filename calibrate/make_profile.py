@@ -76,6 +76,7 @@ def calibrate(
     origin = samples.origins[0]
     model, config = _model(target, origin)
     gpu = _gpu(target, origin)
+    memory_bytes = _memory_bytes(gpu, origin)
     graphs = _graphs(samples)
     scores: dict[str, float] = {}
     if terms is None:
@@ -97,7 +98,7 @@ def calibrate(
         client=target.client,
         server={**origin.server, **target.server},
         kv_bytes_per_token=model.kv_bytes_per_token(parallel=ParallelSpec(origin.tensor_parallel_size)),
-        device_memory_bytes=_memory_bytes(gpu, origin),
+        device_memory_bytes=memory_bytes,
         residuals=found.residuals,
         held_out=held_out.document(),
         provenance=_provenance(samples, target, found, rates(found.law, model, gpu, origin.tensor_parallel_size), told),

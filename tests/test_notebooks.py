@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests/workloads/data"
+
+CPU_FILES = {"MODEL": "config.json", "TRACE": "requests.csv", "MEASURED": "measured.csv"}
 
 SMALL = {
     "1_token_budget": {"LIMIT": 60, "BUDGETS": [512, 4096]},
@@ -30,7 +33,10 @@ SMALL = {
         "PCIE_GB_PER_S": [16.0],
         "MAX_NUM_SEQS": [64],
     },
-    "4_calibrate": {"LOG": str(ROOT / "tests/calibrate/data/vllm_0_32_stamped.log"), "LIMIT": 5},
+    "4_calibrate": {
+        "LOG": str(ROOT / "tests/calibrate/data/vllm_0_32_stamped.log"),  # the whole one takes a minute to fit
+        **{name: str(ROOT / f"tests/calibrate/data/vllm_cpu/{file}") for name, file in CPU_FILES.items()},
+    },
 }
 """Notebook -> what stands in place of its parameters."""
 
@@ -60,6 +66,13 @@ def test_every_notebook_is_here() -> None:
 def test_outputs_are_stripped(name: str) -> None:
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells(name))
     assert cells(name, "markdown")[0]["source"][0].startswith("# ")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_files_it_names_are_here(name: str) -> None:
+    named = re.findall(r'"(\.\./[^"]+)"', program(name, {}))
+    assert all((ROOT / "notebooks" / path).is_file() for path in named)
+    assert named or not name.startswith(("2", "4"))
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import sys
@@ -65,6 +66,42 @@ def test_its_commands_make_what_lies_beside_it(page: Path) -> None:
             if "--out" in words for kind in (".csv", ".png")}  # fmt: skip
     assert made == {path.name for path in page.parent.iterdir() if path.suffix in (".csv", ".png")}
     assert f"[{page.parent.name}]({page.parent.name}/)" in (ROOT / "results/sweeps/README.md").read_text("utf-8")
+
+
+VARIABLES = ("ELPASE_MOONCAKE_CONV", "ELPASE_MOONCAKE_SYNTHETIC")
+
+
+def test_a_study_of_files_that_do_not_ship_is_left_out_without_them(tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in (ROOT / "results/sweeps/mooncake").iterdir()}
+    done = subprocess.run(
+        [sys.executable, ROOT / "results/make.py", "mooncake"],
+        env={name: value for name, value in os.environ.items() if name not in VARIABLES}
+        | {VARIABLES[1]: str(tmp_path / "none")},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(MAKE["commands"](before[ROOT / "results/sweeps/mooncake/README.md"].decode()))
+    assert all("; results/sweeps/mooncake/README.md says what it is: " in line for line in lines)
+    assert lines[1].startswith("skipped, $ELPASE_MOONCAKE_CONV is not set; ")
+    assert lines[2].startswith(f"skipped, $ELPASE_MOONCAKE_SYNTHETIC names no file: {tmp_path / 'none'}; ")
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_variable_names_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ELPASE_MOONCAKE_CONV", "mine.jsonl")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.jsonl").touch()
+    assert MAKE["missing"](["elpase", "sweep", "$ELPASE_MOONCAKE_CONV"]) is None
+    assert MAKE["expanded"]("$ELPASE_MOONCAKE_CONV") == str(tmp_path / "mine.jsonl")
+    assert MAKE["expanded"]("--vary") == "--vary"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=BY_NAME)
+def test_files_that_do_not_ship_are_told_where_studies_are(page: Path) -> None:
+    found = set(MAKE["VARIABLE"].findall(page.read_text(encoding="utf-8")))
+    assert found <= set(VARIABLES)
+    assert all(name in (ROOT / "results/sweeps/README.md").read_text("utf-8") for name in found)
 
 
 def test_made_again_it_is_the_same_bytes(tmp_path: Path) -> None:

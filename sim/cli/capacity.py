@@ -93,6 +93,8 @@ def command(
 
     Block counts come from --num-gpu-blocks-override or --kv-cache-memory-bytes if given. Otherwise activations and
     CUDA graphs, which vLLM measures, are estimated; the estimate meets known servers within 1.5 %.
+
+    Example: elpase capacity --model qwen3-14b --gpu h100 --input-len 1000 --output-len 200
     """
     if limit is not None and trace is None:
         raise InputError("--limit goes with --trace: there is nothing to read otherwise")

@@ -56,6 +56,8 @@ def command(folder: Path, profile: str | None, as_json: bool) -> None:
     Findings come first, each with its arithmetic and what to change. Then, for each setting, whether it was at work at
     all; the ten worst gaps between tokens, with the step and the prompt chunk behind each; where the wait for the first
     token went; and the load. What would happen otherwise is priced by the run's profile: run it again to be sure.
+
+    Example: elpase explain run
     """
     explanation = explain(folder, profile)
     if as_json:

@@ -94,7 +94,10 @@ def _dashed(name: str) -> str:
 )
 @click.version_option(sim.__version__, prog_name="elpase", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Simulate vLLM serving: the V1 scheduler's decisions, a profile's times, no GPU."""
+    """Simulate vLLM serving: the V1 scheduler's decisions, a profile's times, no GPU.
+
+    Example: elpase replay azure-conv --limit 200 --out run
+    """
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -21,6 +21,8 @@ def command(as_json: bool) -> None:
     """List the profiles that ship with elpase. `--profile` of the other verbs takes their names, or a file.
 
     Held-out errors are of steps that the law was not fitted to (medians); a profile without them tells its fit's own.
+
+    Example: elpase profiles --json
     """
     told = [describe(Profile.load(name)) for name in profile_names()]
     if as_json:

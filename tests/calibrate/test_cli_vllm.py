@@ -14,6 +14,7 @@ from calibrate.cli_live import command as live
 from calibrate.live_model import write_model
 from calibrate.samples_file import read_samples
 from sim.cli.main import main
+from sim.latency.profile import Profile
 
 DATA = Path(__file__).parent / "data"
 STEP = (
@@ -66,6 +67,21 @@ def test_a_name_of_the_catalogue_is_the_devices_own(told, tmp_path: Path) -> Non
     out = tmp_path / "samples.parquet"
     told("calibrate", "log", DATA / "vllm_0_32.log", "--gpu", "h100", "--model", "qwen3-14b", "--out", out)
     assert "H100" in read_samples(out).origins[0].device
+
+
+def test_a_device_and_a_model_of_no_catalogue(told, tmp_path: Path) -> None:
+    """All that a profile of them needs, so that fitting does not ask again."""
+    out, model = tmp_path / "samples.parquet", DATA / "vllm_cpu/config.json"
+    words = ("--gpu", "AMD EPYC", "--device-memory", "24G", "--model", model, "--dtype", "float32", "--out", out)
+    assert told("calibrate", "log", DATA / "vllm_0_32_stamped.log", *words)[0] == 0
+    origin = read_samples(out).origins[0]
+    assert (origin.model, origin.model_config["hidden_size"]) == ("vllm_cpu", 256)
+    assert origin.notes["device_memory_bytes"] == 24 << 30
+    made = tmp_path / "mine.json"
+    assert told("calibrate", "fit", out, "--term", "none", "--out", made)[0] == 0
+    profile = Profile.load(made)
+    # K and V of 4 layers: 2 heads of 64 floats each
+    assert (profile.device_memory_bytes, profile.kv_bytes_per_token) == (24 << 30, 4 * 2 * 2 * 64 * 4)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,22 @@ def test_a_real_log_of_vllm_0_32() -> None:
     assert (log.broken, log.dummies, log.repeated, log.resolution_s) == (0, 0, 0, 1.0)
 
 
+def test_a_whole_gzipped_log_of_vllm_0_32() -> None:
+    """Steps that the server itself numbered, up to 2,407."""
+    log = read_iteration_log(DATA / "vllm_cpu/server.log.gz")
+    assert [step.index for step in log.iterations] == list(range(2408))
+    assert (log.version, log.synchronous, log.cache_tokens, log.block_size) == ("0.32.0", True, 262_144, 32)
+
+
+def test_a_damaged_gzip_log_is_one_line(tmp_path: Path) -> None:
+    whole = (DATA / "vllm_cpu/server.log.gz").read_bytes()
+    for damaged in (whole[:9000], b"not gzip", whole[:100] + b"x" * 50 + whole[150:]):
+        path = tmp_path / "server.log.gz"
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"server.log.gz: damaged: .*, expected a whole gzip file"):
+            read_iteration_log(path)
+
+
 def test_the_old_dialect() -> None:
     log = parse_iteration_log([old(5), old(6)])
     assert [step.index for step in log.iterations] == [5, 6]

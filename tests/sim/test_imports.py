@@ -37,6 +37,22 @@ def test_core_leans_on_the_standard_library_alone(path: Path) -> None:
     assert all(name.startswith("sim.core") or name == "sim.errors" for name in ours)
 
 
+def test_exported_names() -> None:
+    assert sorted(sim.__all__) == [
+        "ElpaseError",
+        "EngineConfig",
+        "ExtrapolationWarning",
+        "InputError",
+        "PreemptionComparison",
+        "Profile",
+        "Result",
+        "Sweep",
+        "compare_preemption",
+        "simulate",
+        "sweep",
+    ]
+
+
 @pytest.mark.parametrize("name", sim.__all__)
 def test_every_public_name_is_found_and_says_what_it_is(name: str) -> None:
     assert getattr(sim, name).__doc__
