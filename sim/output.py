@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` (UTF-8) to `path`, replacing what is there, in one instant.
+    """Write `text` (UTF-8) to `path`, as `write_bytes_atomic` does."""
+    write_bytes_atomic(path, text.encode())
+
+
+def write_bytes_atomic(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write `content` to `path`, replacing what is there, in one instant.
 
     A link is followed. A device or pipe (`/dev/stdout`) is written to, not replaced.
     Raises OSError naming `path`.
@@ -30,12 +35,12 @@ def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if target.exists() and not target.is_file():
-        target.write_text(text, encoding="utf-8")
+        target.write_bytes(content)
         return
     aside = _aside(target.parent, target.name)
     try:
-        with aside.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with aside.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())  # some file systems tell only now that the disk is full
         aside.replace(target)

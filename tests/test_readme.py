@@ -101,6 +101,8 @@ def test_a_script_runs(script: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", PYTHON, ids=[first_line(code) for code in PYTHON])
 def test_python_runs(code: str, tmp_path: Path) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -109,7 +109,7 @@ def _as_text(value: object) -> Any:
 
 def _beside(file: Path, name: str, value: Any) -> Any:
     """A path counted from the file's folder, where there is such a file (or, with {seed} in its name, may be)."""
-    if name not in _PATHS or (name == "trace" and kind_of(str(value)) != FILE):
-        return value
+    if not value or name not in _PATHS or (name == "trace" and kind_of(str(value)) != FILE):
+        return value  # an empty one is refused as such, not as the folder
     path = file.parent / str(value)
     return str(path) if path.exists() or "{seed}" in str(value) else value

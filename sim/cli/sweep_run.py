@@ -84,7 +84,6 @@ def carried_out(study: Study, kwargs: Mapping[str, Any], slo: Mapping[str, float
     except OSError:
         say(f"stopped; the results so far are in {out}/, and the same command goes on there")
         raise
-    _require_something(sweep)
     return sweep
 
 
@@ -120,11 +119,3 @@ def _backend(kwargs: Mapping[str, Any]) -> Backend:
     if kwargs["ray_address"]:
         raise InputError("--ray-address needs --backend ray")
     return local(kwargs["jobs"] or all_cores())
-
-
-def _require_something(sweep: Sweep) -> None:
-    """Raise InputError with the first reason where every combination fails: then it is the command that is wrong."""
-    statuses = set(sweep.table["status"])
-    if statuses <= {"skipped", "failed"}:
-        reasons = list(dict.fromkeys(sweep.table["reason"]))
-        raise InputError(reasons[0] if len(reasons) == 1 else f"no combination can run; the first: {reasons[0]}")

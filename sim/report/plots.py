@@ -7,6 +7,7 @@ Figures are made without pyplot, hence without global state; the same run gives 
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -16,6 +17,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import Formatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from sim.errors import InputError
+from sim.output import write_bytes_atomic
 from sim.report.curves import ABOVE_THE_REST, spread_ms, spread_top
 from sim.report.words import as_ms, latency_headline, provenance
 
@@ -162,10 +164,12 @@ def note(panel: Axes, text: str) -> None:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write PNG or SVG, by extension; the same figure gives the same bytes."""
+    """Write PNG or SVG, by extension, whole or not at all; the same figure gives the same bytes."""
     kind = path.suffix.lower()
     if kind not in (".png", ".svg"):
         raise InputError(file=path, field="extension", value=kind, expected=".png or .svg")
     # Neither the date nor the library's version, so that equal pictures are equal files.
     metadata = {"Software": None} if kind == ".png" else {"Date": None, "Creator": None}
-    figure.savefig(path, format=kind[1:], metadata=metadata)
+    drawn = BytesIO()
+    figure.savefig(drawn, format=kind[1:], metadata=metadata)
+    write_bytes_atomic(path, drawn.getvalue())

@@ -10,6 +10,7 @@ import json
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
@@ -80,7 +81,14 @@ def _alone(task: Task) -> str:
 def _pooled(tasks: Sequence[Task], indices: Sequence[int], jobs: int) -> Iterator[tuple[int, str]]:
     # One task per message: they take long enough, and a bar wants to hear of each.
     pool = joblib.Parallel(n_jobs=jobs, backend="loky", batch_size=1, return_as="generator_unordered")
-    yield from pool([joblib.delayed(_numbered)(os.getpid(), index, tasks[index]) for index in indices])
+    results = pool([joblib.delayed(_numbered)(os.getpid(), index, tasks[index]) for index in indices])
+    try:
+        for result in results:  # noqa: UP028  # `yield from` would close it outside of the silence below
+            yield result
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that tasks were cancelled, where the sweep was stopped
+            results.close()
 
 
 def _numbered(sweep_pid: int, index: int, task: Task) -> tuple[int, str]:

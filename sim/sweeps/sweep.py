@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim import __version__
+from sim.errors import InputError
 from sim.experiment import VLLM_SEMANTICS
 from sim.latency.profile import DEFAULT_PROFILE, Profile
 from sim.sweeps.answers import OBJECTIVE, best_by_load, crossings, front, objective, parse_slo, sensitivity, within
@@ -168,7 +169,7 @@ def run_study(
     stages: Stages | None = None,
 ) -> Sweep:
     """`sweep` for a study in hand. `stages` is entered with a stage's name and how many runs it has, and yields what to
-    call for each that is done.
+    call for each that is done. Raises InputError where no setting can run.
     """
     objective(best)
 
@@ -182,7 +183,16 @@ def run_study(
             found = capacities(study, slo, lambda settings: run(settings, stage="highest rates"))
     except KeyboardInterrupt:
         partial, results = True, run(study.settings, _nobody)
-    return _told(study, results, slo, best, found, partial)
+    told = _told(study, results, slo, best, found, partial)
+    _require_something(told)
+    return told
+
+
+def _require_something(sweep: Sweep) -> None:
+    """Raise InputError with the first reason where every combination fails: then it is the question that is wrong."""
+    if set(sweep.table["status"]) <= {"skipped", "failed"}:
+        reasons = list(dict.fromkeys(sweep.table["reason"]))
+        raise InputError(reasons[0] if len(reasons) == 1 else f"no combination can run; the first: {reasons[0]}")
 
 
 def _told(

@@ -8,8 +8,10 @@ import stat
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from sim.output import result_directory, write_text_atomic
+from sim.report.plots import save_figure
 
 
 def full_disk(*args: object, **kwargs: object) -> None:
@@ -19,6 +21,16 @@ def full_disk(*args: object, **kwargs: object) -> None:
 def contents(folder: Path) -> dict[str, str]:
     """Every file below `folder`, hidden ones too."""
     return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_picture_on_a_full_disk_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "errors.png"
+    path.write_text("old")
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left") as caught:
+        save_figure(Figure(), path)
+    assert caught.value.filename == str(path)
+    assert contents(tmp_path) == {"errors.png": "old"}
 
 
 class TestWriteTextAtomic:

@@ -179,6 +179,12 @@ def test_what_cannot_be_opened_is_said(tmp_path):
         open_workload("azure-konv")
 
 
+@pytest.mark.parametrize("read", [read_trace, open_workload])
+def test_an_empty_name_is_not_the_current_folder(read):
+    with pytest.raises(TraceError, match="path: got '', expected the name of a file"):
+        read("")
+
+
 def test_an_unknown_format_names_the_known_ones():
     with pytest.raises(TraceError, match="azure, burstgpt, mooncake, vllm-bench, csv, jsonl"):
         read_trace(DATA / "azure_2023.csv", format="azur")

@@ -274,6 +274,13 @@ class TestExperimentFile:
         path.write_text(text)
         return path
 
+    @pytest.mark.parametrize("name", ["trace", "profile", "serve_params", "bench_params", "out"])
+    def test_an_empty_path_is_not_the_file_s_folder(self, elpase, tmp_path, name) -> None:
+        said = {"trace": "random", name: ""}
+        lines = [f'{key} = "{value}"\n' for key, value in said.items()]
+        file = self.write(tmp_path / "study.toml", "".join(lines) + "num_prompts = 5\n[vary]\nmax_num_seqs = [1, 2]\n")
+        assert "''" in elpase("sweep", "--experiment", file, *ONE_JOB).error
+
     def test_the_same_as_flags(self, elpase, tmp_path, monkeypatch) -> None:
         file = self.write(
             tmp_path / "study.toml",

@@ -45,6 +45,13 @@ def test_a_task_that_kills_its_process_fails_and_all_others_are_done(tasks) -> N
     assert all("summary" in json.loads(text) for text in done.values())
 
 
+def test_a_sweep_that_stops_in_the_middle_says_nothing_of_its_own(tasks) -> None:
+    """As where the disk is full: joblib would warn, which is an error here, that it has cancelled the rest."""
+    running = local(2)(tasks)
+    next(running)
+    running.close()
+
+
 def test_ray_where_it_is_not_installed_says_how(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'elpase\[ray\]'"):

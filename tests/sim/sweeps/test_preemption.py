@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sim import EngineConfig, InputError, Profile, compare_preemption
+from sim import EngineConfig, InputError, Profile, compare_preemption, sweep
 from sim.sweeps.preemption.comparison import KV, LINK, MODE, SEQS, ceilings, comparison_study, recompute_s, wins
 from sim.sweeps.preemption.plots import plot_comparison
 from sim.sweeps.study import Study, whole_workload
@@ -215,3 +215,10 @@ class TestRun:
         assert "skipped: max_model_len: got 512" in str(few)
         assert np.isnan(few.table["lost_share"].iloc[0])
         few.save(tmp_path)
+
+
+@pytest.mark.parametrize("trace", ["", "none.csv"])
+def test_where_nothing_can_run_there_is_the_reason_and_no_table(trace: str) -> None:
+    for ask in (lambda: compare_preemption(trace, jobs=1), lambda: sweep(trace, {"max_num_seqs": [1, 2]}, jobs=1)):
+        with pytest.raises(InputError, match="TRACE: got ''" if not trace else "none.csv: file: got 'No such file"):
+            ask()
