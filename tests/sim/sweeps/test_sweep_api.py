@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -59,7 +61,6 @@ def test_a_workload_flag_that_does_not_exist(small) -> None:
         {"max_num_seqs": [1, 4]},
         {"max_num_seqs": [1, 4], "rate_scale": [1.0, 2.0]},
         {"max_num_seqs": [1, 4], "watermark": [0.0, 0.1]},
-        {"max_num_seqs": [0]},
     ],
     ids=str,
 )
@@ -70,6 +71,17 @@ def test_the_picture_is_drawn_and_the_same_each_time(small, vary, tmp_path) -> N
     text = (tmp_path / "one.svg").read_text()
     assert text == (tmp_path / "two.svg").read_text()
     assert len(text) > 1000
+
+
+def test_a_picture_of_a_sweep_that_was_stopped_before_its_first_run(small, tmp_path) -> None:
+    result = small({"max_num_seqs": [1, 4]})
+    plot_sweep(replace(result, table=result.table.assign(status="not run")), tmp_path / "none.svg")
+    assert len((tmp_path / "none.svg").read_text()) > 1000
+
+
+def test_where_no_setting_can_run_the_reason_is_raised(small) -> None:
+    with pytest.raises(InputError, match="max_num_seqs: got 0, expected 1 or more"):
+        small({"max_num_seqs": [0]})
 
 
 def test_saved_files(small, tmp_path) -> None:
