@@ -47,6 +47,12 @@ def command(logs: Sequence[Path], out: Path, *, synchronous: bool, **said: Any) 
 
     Example: elpase calibrate log server.log --gpu h100 --model llama-3.1-8b --out samples.parquet
     """
+    for name in ("gpu", "model"):
+        if not said[name]:
+            raise InputError(field=f"--{name}", value="", expected="a name")
+    memory = said["device_memory"]
+    if memory is not None and memory < 1:
+        raise InputError(field="--device-memory", value=memory, expected="bytes, 1 or more")
     read = []
     with working("reading logs"):
         for path in logs:

@@ -116,6 +116,6 @@ def _backend(kwargs: Mapping[str, Any]) -> Backend:
         if kwargs["jobs"]:
             raise InputError("--jobs goes with --backend local: a cluster has as many processes as it has cores")
         return ray_cluster(kwargs["ray_address"])
-    if kwargs["ray_address"]:
+    if kwargs["ray_address"] is not None:
         raise InputError("--ray-address needs --backend ray")
     return local(kwargs["jobs"] or all_cores())

@@ -41,7 +41,7 @@ def ray_cluster(address: str | None = None) -> Backend:
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
         told = f"no Ray cluster there: {one_line(str(error))[:200]}"
-        raise InputError(told, field="--ray-address", value=address or "auto") from error
+        raise InputError(told, field="--ray-address", value="auto" if address is None else address) from error
     return lambda tasks: _on_cluster(ray, tasks)
 
 

@@ -63,6 +63,24 @@ def test_a_log_becomes_samples(told, tmp_path: Path) -> None:
     assert str(tmp_path) not in origin.command
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--gpu", "", "--model", "tiny"), "--gpu: got '', expected a name"),
+        (("--gpu", "a CPU", "--model", ""), "--model: got '', expected a name"),
+        (("--gpu", "a", "--model", "b", "--device-memory", "0"), "--device-memory: got 0, expected bytes, 1 or more"),
+        (("--gpu", "a", "--model", "b", "--device-memory", "-5"), "--device-memory: got -5, expected bytes, 1 or more"),
+    ],
+)
+def test_origins_that_say_nothing(told, tmp_path: Path, words: tuple[str, ...], line: str) -> None:
+    out = tmp_path / "samples.parquet"
+    assert told("calibrate", "log", DATA / "vllm_0_32_stamped.log", *words, "--out", out)[::2] == (
+        2,
+        f"elpase: error: {line}",
+    )
+    assert not out.exists()
+
+
 def test_a_name_of_the_catalogue_is_the_devices_own(told, tmp_path: Path) -> None:
     out = tmp_path / "samples.parquet"
     told("calibrate", "log", DATA / "vllm_0_32.log", "--gpu", "h100", "--model", "qwen3-14b", "--out", out)
