@@ -123,11 +123,14 @@ def test_make_targets_exist(target: str) -> None:
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(([^)]+)\)", TEXT))
 def test_links_lead_somewhere(link: str) -> None:
-    if link.startswith("#"):
-        headings = re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
-        assert link[1:] in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
-    elif not link.startswith("https://"):
-        assert (ROOT / link).exists()
+    if link.startswith("https://"):
+        return
+    path, _, fragment = link.partition("#")
+    page = ROOT / path if path else README
+    assert page.exists()
+    if fragment:
+        headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert fragment in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("path", re.findall(r"`(?:[^`\n]*pytest )?((?:tests|sim|calibrate|docs)/[\w./]+)`", TEXT))

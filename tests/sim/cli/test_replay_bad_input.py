@@ -112,7 +112,7 @@ FLAGS: dict[str, tuple[list[str], str]] = {
     "unknown format": (["--format", "excel"], "Invalid value for '--format': 'excel'"),
     "another format": (["--format", "azure"], "t:1: header: got "),
     "out that is empty": (["--out", ""], "Invalid value for '--out': ''"),
-    "out that is a file": (["--out", "t"], "t: Not a directory"),
+    "out that is a file": (["--out", "t"], "'--out': Directory 't' is a file"),
     "out below a file": (["--out", "t/run"], "t/run: Not a directory"),
     "out that is a device": (["--out", "/dev/full"], "/dev/full: Not a directory"),
     "out where nobody may write": (["--out", "/proc/run"], "/proc/run: "),
