@@ -16,7 +16,7 @@ from sim.report.curves import StepCurves
 from sim.report.insight import held_at_client, kv_usage
 from sim.report.plots import FAINT, GRID, INK, PALETTE, STYLE, note, save_figure, titled_figure
 from sim.report.time_axis import TimeAxis
-from sim.report.words import as_percent, as_seconds, provenance, run_headline
+from sim.report.words import as_seconds, percent, provenance, run_headline
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,7 +144,7 @@ def _draw_kv(panel: Axes, curves: _Curves, frames: Frames) -> None:
         panel.vlines(x, 102, 112, color=_RED, linewidth=0.9, alpha=max(0.25, min(1.0, 80 / len(hit))))
         title += f"; red: the {len(hit):,} steps that preempted" if len(hit) > 1 else "; red: the step that preempted"
     elif peak < 50:
-        title += f", never above {as_percent(peak)}"
+        title += f", never above {percent(peak / 100)}"
     _finish(panel, title, 100 if len(hit) or peak >= 50 else peak)
     panel.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g} %"))
 

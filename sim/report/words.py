@@ -27,7 +27,7 @@ def run_headline(frames: Frames) -> str:
         parts.append(f"{waiting:,} left waiting" if waiting else "nobody left waiting")
     if held:
         parts.append(f"{held:,} held back by the client")
-    parts.append(f"KV cache {as_percent(100 * kv_usage(frames).max())}")
+    parts.append(f"KV cache {percent(kv_usage(frames).max())}")
     preempted = int(steps["preempted"].sum())
     counted = f"{preempted:,} preemption{'s' if preempted > 1 else ''}" if preempted else "no preemption"
     return f"At most {', '.join(parts)}; {counted}"
@@ -77,6 +77,9 @@ def as_duration(value_s: float) -> str:
     return f"{whole_s // 3600} h {whole_s % 3600 // 60} min"
 
 
-def as_percent(value: float) -> str:
-    """Two figures."""
+def percent(share: float) -> str:
+    """A share in two figures: 100 %, 21 %, 0.7 %; one that would round to nothing is told apart from nothing."""
+    value = 100 * share
+    if 0.0 < value < 0.01:
+        return "< 0.01 %"
     return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"

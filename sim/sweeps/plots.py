@@ -58,9 +58,8 @@ def _draw(panel: Axes, sweep: Sweep, table: pd.DataFrame, column: str, title: st
     panel.plot(best["output_throughput"], best[column], "o", markersize=10, markerfacecolor="none",
                markeredgecolor="#22303c", markeredgewidth=1.2, label="on the front")  # fmt: skip
     if len(best) <= _LABELLED:
-        for row in best.to_dict("records"):
-            panel.annotate(_point_name(sweep, row), (row["output_throughput"], row[column]), xytext=(7, 5),
-                           textcoords="offset points", fontsize=8)  # fmt: skip
+        for at, name in _front_names(sweep, best, column).items():
+            panel.annotate(name, at, xytext=(7, 5), textcoords="offset points", fontsize=8)
     if column in sweep.slo:
         panel.axhline(sweep.slo[column], color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
     panel.set_yscale("log")
@@ -97,6 +96,14 @@ def _telling(names: list[str], table: pd.DataFrame) -> list[str]:
         if fewer and len(lines[fewer].drop_duplicates()) == len(lines):
             told = fewer
     return told
+
+
+def _front_names(sweep: Sweep, best: pd.DataFrame, column: str) -> dict[tuple[float, float], str]:
+    """Place -> the names of all who are there, one below the other: a knob that does nothing puts them all in one."""
+    names: dict[tuple[float, float], list[str]] = {}
+    for row in best.to_dict("records"):
+        names.setdefault((row["output_throughput"], row[column]), []).append(_point_name(sweep, row))
+    return {at: "\n".join(there) for at, there in names.items()}
 
 
 def _point_name(sweep: Sweep, row: dict[Any, Any]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from sim.core.step import Limit
 from sim.report.explain.explanation import Ending, Knob
+from sim.report.words import percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,7 +73,8 @@ def knobs(run: Run) -> tuple[Knob, ...]:
     rows = [
         _knob(run, budget, config.token_budget, full_steps(run), f"largest step: {largest:,} tokens"),
         _knob(run, seqs, config.seqs_cap, run.limit == "seqs", f"at most {peak:,} ran at once"),
-        _knob(run, "KV blocks", config.usable_blocks, waiting_for_blocks(run), f"peak usage {run.kv_usage.max():.1%}"),
+        _knob(run, "KV blocks", config.usable_blocks, waiting_for_blocks(run),
+              f"peak usage {percent(run.kv_usage.max())}"),
         _knob(run, "scheduler_reserve_full_isl", _switch(config.scheduler_reserve_full_isl), run.limit == "gate",
               "held no prompt back" if config.scheduler_reserve_full_isl else "off"),
         _knob(run, "watermark", f"{config.watermark:g}", run.limit == "watermark",

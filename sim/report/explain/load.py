@@ -9,6 +9,7 @@ import numpy as np
 
 from sim.report.explain.explanation import Saturation, State, Thrash, TtftPart
 from sim.report.insight import load, ttft_parts_s
+from sim.report.words import percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -120,8 +121,10 @@ def _told(state: State, queue: _Queue, *, burst: bool, queued: float) -> str:
         when = "at once" if window_s == 0 else f"within {window_s:,.1f} s, less than one takes"
         return f"all {n:,} requests came {when}: a burst that was worked off, which says nothing of a lasting rate"
     if state == "backlogged":
-        return f"somebody waited {queued:.0%} of the time, but the queue was worked off: {left:,} at the last arrival"
-    return f"somebody waited {queued:.1%} of the time"
+        return (
+            f"somebody waited {percent(queued)} of the time, but the queue was worked off: {left:,} at the last arrival"
+        )
+    return f"somebody waited {percent(queued)} of the time"
 
 
 def _queue(run: Run) -> _Queue:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
 from sim.report.explain.knobs import waiting_for_blocks
+from sim.report.words import percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,10 +31,10 @@ def find_seqs(facts: Facts) -> Finding | None:
     usage = float(run.kv_usage[steps].mean())
     because = (
         f"{cap:,} of {cap:,} ran while {run.mean('waiting', steps):,.0f} waited on average",
-        f"KV usage was {usage:.0%} then; the blocks hold some {facts.fit_on_average:,} requests of these lengths",
+        f"KV usage was {percent(usage)} then; the blocks hold some {facts.fit_on_average:,} requests of these lengths",
         *_gain_sum(facts, steps, cap),
     )
-    what = f"{name} {cap:,} keeps requests waiting {share:.0%} of the time"
+    what = f"{name} {cap:,} keeps requests waiting {percent(share)} of the time"
     if facts.fit_on_average <= cap:
         if run.share(waiting_for_blocks(run)) >= MATTERS:
             return None  # another finding says so
@@ -59,14 +60,14 @@ def find_client_cap(facts: Facts) -> Finding | None:
             f" {wait_s * 1e3:,.0f} ms each before they were sent"
         ),
         (
-            f"the server had somebody waiting {server_s:.0%} of the time; its KV usage was"
-            f" {float(run.kv_usage[steps].mean()):.0%}"
+            f"the server had somebody waiting {percent(server_s)} of the time; its KV usage was"
+            f" {percent(run.kv_usage[steps].mean())}"
         ),
         *_gain_sum(facts, steps, cap),
     )
     there, at_most = cap + int(run.at_client.max()), min(facts.fit_on_average, run.config.seqs_cap)
     change = _raise(facts, steps, cap, "the client's concurrency", there=there, at_most=at_most)
-    what = f"The client's cap of {cap:,} in flight keeps requests waiting {share:.0%} of the time, not the server."
+    what = f"The client's cap of {cap:,} in flight keeps requests waiting {percent(share)} of the time, not the server."
     return Finding("max_concurrency", what, because, change, share)
 
 
@@ -81,7 +82,7 @@ def find_overload(facts: Facts) -> Finding | None:
     words = {"tokens": "full steps", "seqs": "max_num_seqs", "blocks": "KV blocks", "gate": "KV blocks"}
     because = [
         state.told,
-        f"the engine was busy {state.busy_share:.0%} of the time; requests waited mostly behind {words[most]}",
+        f"the engine was busy {percent(state.busy_share)} of the time; requests waited mostly behind {words[most]}",
     ]
     if facts.prices is not None:
         gain = facts.prices.throughput_gain(queued, 2.0)

@@ -12,6 +12,7 @@ import numpy as np
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
 from sim.report.insight import link_busy_share
+from sim.report.words import percent
 
 if TYPE_CHECKING:
     from sim.report.explain.facts import Facts
@@ -31,8 +32,8 @@ def find_copies(facts: Facts) -> Finding | None:
     told = _of_swap(facts, host, copy_s) if host["mode"] == "swap" else _of_offload(facts, host, copy_s)
     quicker = share / (1 - share) * (1 - MATTERS) / MATTERS if share < 1 else np.inf
     link = f"{host['bytes_per_s'] / _GB * quicker:,.3g} instead of {host['bytes_per_s'] / _GB:,.3g} GB/s"
-    change = (*told[1], f"pcie_bandwidth {link} would make {MATTERS:.0%} of it")
-    what = f"Steps wait for copies to or from host memory {share:.0%} of the time."
+    change = (*told[1], f"pcie_bandwidth {link} would make {percent(MATTERS)} of it")
+    what = f"Steps wait for copies to or from host memory {percent(share)} of the time."
     return Finding("copies", what, told[0], change, share)
 
 
@@ -49,9 +50,10 @@ def find_full_link(facts: Facts) -> Finding | None:
     if busy < _FULL_LINK or share < MATTERS:
         return None
     out, back = (_bytes(facts, host, name) / _GB for name in ("blocks_out", "blocks_in"))
+    moved = f"{out:,.1f} GB out and {back:,.1f} GB in, in {run.span_s:,.1f} s"
     because = (
-        f"the link was busy {busy:.0%} of the time: {out:,.1f} GB out and {back:,.1f} GB in, in {run.span_s:,.1f} s",
-        f"requests waited for their KV {share:.0%} of the time, and in {idle:.0%} nothing ran beside them",
+        f"the link was busy {percent(busy)} of the time: {moved}",
+        f"requests waited for their KV {percent(share)} of the time, and in {percent(idle)} nothing ran beside them",
         *_of_loads(facts, host),
     )
     needed = host["bytes_per_s"] / _GB * busy / 0.5

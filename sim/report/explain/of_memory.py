@@ -10,6 +10,7 @@ import numpy as np
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
 from sim.report.explain.knobs import KV_LIMITS, waiting_for_blocks
+from sim.report.words import percent
 
 if TYPE_CHECKING:
     from sim.report.explain.facts import Facts
@@ -30,7 +31,7 @@ def find_thrash(facts: Facts) -> Finding | None:
     because = [
         (
             f"{thrash.preemptions:,} preemptions threw away {thrash.recomputed_tokens:,} computed tokens beside"
-            f" {thrash.useful_tokens:,} useful ones: {thrash.recomputed_share:.0%} on top"
+            f" {thrash.useful_tokens:,} useful ones: {percent(thrash.recomputed_share)} on top"
         ),
         (
             f"{thrash.most_preempted} was preempted {thrash.most_preemptions} times;"
@@ -66,8 +67,11 @@ def find_memory(facts: Facts) -> Finding | None:
 
 def _blocks(facts: Facts, share: float) -> Finding:
     run, thrash = facts.run, facts.thrash
-    because = [f"KV usage at its peak: {run.kv_usage.max():.1%}"]
-    what, change = f"KV blocks are too few: somebody waited for them {share:.0%} of the time", _more_blocks(facts)
+    because = [f"KV usage at its peak: {percent(run.kv_usage.max())}"]
+    what, change = (
+        f"KV blocks are too few: somebody waited for them {percent(share)} of the time",
+        _more_blocks(facts),
+    )
     if thrash.preemptions:
         what += f", and {thrash.preempted_requests:,} running requests lost theirs"
     if not thrash.thrashing:  # else it has been said
@@ -76,7 +80,7 @@ def _blocks(facts: Facts, share: float) -> Finding:
         if thrash.preemptions:
             because.append(
                 f"{thrash.preemptions:,} preemptions; {thrash.recomputed_tokens:,} tokens were computed again,"
-                f" {thrash.recomputed_share:.1%} of the useful ones: no thrash"
+                f" {percent(thrash.recomputed_share)} of the useful ones: no thrash"
             )
     return Finding("kv_blocks", f"{what}.", tuple(because), tuple(change), share)
 
@@ -164,7 +168,8 @@ def _gate(facts: Facts, share: float) -> Finding:
         *_more_blocks(facts),
         "leave scheduler_reserve_full_isl on: without it half-computed prompts preempt each other",
     )
-    what = f"The admission gate holds prompts back {run.share(held):.0%} of the time: KV blocks for whole prompts lack."
+    back = percent(run.share(held))
+    what = f"The admission gate holds prompts back {back} of the time: KV blocks for whole prompts lack."
     return Finding("admission_gate", what, because, change, share)
 
 
@@ -180,5 +185,5 @@ def _watermark(facts: Facts, share: float) -> Finding:
         f"{least:,} blocks or more were free at any time; {facts.thrash.preemptions:,} preemptions",
     )
     change = (f"watermark {_TRIED_WATERMARK:g}: keeps {int(_TRIED_WATERMARK * config.num_gpu_blocks):,} blocks",)
-    what = f"The watermark keeps requests waiting {run.share(held):.0%} of the time, for blocks that nobody uses."
+    what = f"The watermark keeps requests waiting {percent(run.share(held))} of the time, for blocks that nobody uses."
     return Finding("watermark", what, because, change, share)

@@ -11,6 +11,7 @@ import numpy as np
 
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
+from sim.report.words import percent
 
 if TYPE_CHECKING:
     from sim.report.explain.facts import Facts
@@ -37,7 +38,11 @@ def find_host(facts: Facts) -> Finding | None:
         f"{len(host_s):,} steps: the device waited {waited_s.sum():,.1f} of {run.span_s:,.1f} s",
     )
     return Finding(
-        "host", f"The GPU waits for the host {share:.0%} of the time.", because, _of_host(facts, share), share
+        "host",
+        f"The GPU waits for the host {percent(share)} of the time.",
+        because,
+        _of_host(facts, share),
+        share,
     )
 
 
@@ -83,6 +88,7 @@ def find_graphs(facts: Facts) -> Finding | None:
     if mode == "NONE" and not prices.law.graphs.sizes:
         change = "no enforce_eager, nor a cudagraph_mode of NONE"
     what = (
-        f"CUDA graphs do not fit the decodes: {share:.0%} of the time goes to padding, or to kernels without a graph."
+        f"CUDA graphs do not fit the decodes: {percent(share)} of the time goes to padding,"
+        " or to kernels without a graph."
     )
     return Finding("cuda_graphs", what, because, (change,), share)

@@ -10,6 +10,7 @@ import numpy as np
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
 from sim.report.explain.knobs import cut_by_threshold, full_steps, unchunked
+from sim.report.words import percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,7 +71,9 @@ def find_small_budget(facts: Facts) -> Finding | None:
             f" wait {new_step_s * 1e3:,.0f} ms for the next"
         ),
     )
-    what = f"The token budget of {budget:,} is too small: {share:.0%} of the time steps are full, and prompts queue."
+    what = (
+        f"The token budget of {budget:,} is too small: {percent(share)} of the time steps are full, and prompts queue."
+    )
     return Finding("budget_too_small", what, because, change, share)
 
 
@@ -131,7 +134,7 @@ def find_threshold(facts: Facts) -> Finding | None:
     change = (
         "long_prefill_token_threshold 0 (none), or a larger one, if TTFT of long prompts matters more than others' ITL",
     )
-    what = f"long_prefill_token_threshold {threshold:,} slows long prompts down {share:.0%} of the time."
+    what = f"long_prefill_token_threshold {threshold:,} slows long prompts down {percent(share)} of the time."
     return Finding("long_prefill_token_threshold", what, because, change, share)
 
 
@@ -148,7 +151,7 @@ def find_unchunked(facts: Facts) -> Finding | None:
             " next prompt was longer"
         ),
     )
-    what = f"Chunked prefill is off: {share:.0%} of the time a prompt waits for a step that holds all of it."
+    what = f"Chunked prefill is off: {percent(share)} of the time a prompt waits for a step that holds all of it."
     return Finding("chunked_prefill_off", what, because, ("enable_chunked_prefill on (vLLM's default)",), share)
 
 

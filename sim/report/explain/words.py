@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.report.words import percent
+
 if TYPE_CHECKING:
     from sim.report.explain.explanation import Explanation, Gap, Knob
 
@@ -25,7 +27,7 @@ def binding(knob: Knob) -> str:
 
 def how_often(knob: Knob) -> str:
     """How often it was, or why it was not."""
-    return f"{knob.steps:,} steps, {100 * knob.share:.1f} % of the time" if knob.steps else knob.why
+    return f"{knob.steps:,} steps, {percent(knob.share)} of the time" if knob.steps else knob.why
 
 
 def cause_of(gap: Gap) -> str:
@@ -45,8 +47,9 @@ def work(told: Explanation) -> str:
         return f"{thrash.useful_tokens:,} tokens computed, none of them twice: no preemptions."
     return (
         f"{thrash.useful_tokens:,} useful tokens and {thrash.recomputed_tokens:,} computed again"
-        f" ({thrash.recomputed_share:.1%}): {'thrash' if thrash.thrashing else 'no thrash'}. {thrash.preemptions:,}"
-        f" preemptions of {thrash.preempted_requests:,} requests, at most {thrash.most_preemptions} of one"
+        f" ({percent(thrash.recomputed_share)}): {'thrash' if thrash.thrashing else 'no thrash'}."
+        f" {thrash.preemptions:,} preemptions of {thrash.preempted_requests:,} requests,"
+        f" at most {thrash.most_preemptions} of one"
         f" ({thrash.most_preempted}), {thrash.cycling_requests:,} requests 3 times or more."
     )
 
@@ -55,5 +58,5 @@ def load(told: Explanation) -> str:
     """Load against capacity."""
     saturation = told.saturation
     near = " Near its capacity: waiting times here are good for ordering settings, not as numbers."
-    busy = f"{saturation.state}: {saturation.told}; the engine was busy {saturation.busy_share:.0%} of it."
+    busy = f"{saturation.state}: {saturation.told}; the engine was busy {percent(saturation.busy_share)} of it."
     return busy + (near if saturation.ordering_only else "")

@@ -11,7 +11,7 @@ import numpy as np
 
 from sim.report.page.html import paragraph, plot, section
 from sim.report.page.numbers import Sampling, end_s, per_step
-from sim.report.words import as_duration, as_percent, as_seconds, run_headline
+from sim.report.words import as_duration, as_seconds, percent, run_headline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,7 +105,7 @@ def _alt(panel: dict[str, Any], frames: Frames) -> str:
         mean, peak = float((values * step_s).sum()) / step_s.sum(), float(values.max())
         of = f"{curve['label']}: " if curve["label"] else ""
         told.append(
-            f"{of}mean {as_percent(mean)}, at most {as_percent(peak)}"
+            f"{of}mean {percent(mean / 100)}, at most {percent(peak / 100)}"
             if panel["id"] == "kv"
             else f"{of}mean {mean:,.1f}, at most {peak:,.0f}"
         )

@@ -18,7 +18,7 @@ from sim.report.page.latency import latency_section, spreads, waiting_section
 from sim.report.page.numbers import end_s, over_time
 from sim.report.page.over_time import over_time_section, panels
 from sim.report.summary import latencies_s
-from sim.report.words import as_duration, as_ms, as_percent, provenance
+from sim.report.words import as_duration, as_ms, percent, provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -116,8 +116,8 @@ def _cautions(sim: Mapping[str, Any]) -> Iterator[str]:
         yield "At its capacity: the waiting times are good for ordering settings, not as numbers."
     if sim["extrapolated_steps"]:
         yield (
-            f"{sim['extrapolated_steps']:,} steps ({sim['extrapolated_share']:.1%}) lie outside what the profile was"
-            " fitted on; their times are extrapolated."
+            f"{sim['extrapolated_steps']:,} steps ({percent(sim['extrapolated_share'])}) lie outside what the profile"
+            " was fitted on; their times are extrapolated."
         )
 
 
@@ -139,8 +139,8 @@ def _tiles(result: Mapping[str, Any], latencies: Latencies) -> str:
         ("Running at most", f"{sim['peak_running']:,}", f"{sim['peak_waiting']:,} left waiting at most"),
         (
             "KV cache at most",
-            as_percent(100 * sim["peak_kv_usage"]),
-            f"{100 * sim['prefix_hit_rate']:.1f} % prefix hits",
+            percent(sim["peak_kv_usage"]),
+            f"{percent(sim['prefix_hit_rate'])} prefix hits",
         ),
         ("Preemptions", f"{sim['preemptions']:,}", held),
     ]
@@ -160,7 +160,6 @@ def _origin(run: FinishedRun) -> str:
         ("Command", _command(meta)),
         ("Workload", meta.get("trace")),
         ("Profile", meta.get("profile")),
-        ("Model", meta.get("model")),
         ("Versions", f"elpase {meta.get('elpase_version')}, scheduler of vLLM {meta.get('vllm_semantics')}"),
         ("Seed", meta.get("seed")),
         ("Simulated time", f"{end_s(run.frames):,.3f} s, {len(run.frames.steps):,} steps"),

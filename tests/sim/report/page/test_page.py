@@ -133,7 +133,7 @@ def test_cautions_stand_at_the_top(run: FinishedRun) -> None:
     text = run_page(replace(run, result={**run.result, "sim": sim}))
     notes = re.findall(r'<p class="note" role="note">(.*?)</p>', text)
     assert [note.split()[0] for note in notes] == ["Cut", "Requests", "At", "5"]
-    assert "(12.5%)" in notes[3]
+    assert "(12 %)" in notes[3]
     assert 'class="note"' not in run_page(run)
 
 
