@@ -316,11 +316,15 @@ def _token_seconds(client: _Client, itls: Itls, rows: NDArray[np.int64], zero_s:
     The times are summed gap by gap, so that a token on a second's edge falls on the same side as vLLM's.
     """
     firsts_s = (client.start_s[rows] + client.ttft_s[rows]).tolist()
-    times_s = [
-        np.cumsum(np.concatenate(([first_s], itls.row(row))))
-        for row, first_s in zip(rows.tolist(), firsts_s, strict=True)
-    ]
-    return (np.concatenate(times_s) - zero_s).astype(np.int64)
+    stops = np.cumsum(itls.offsets[rows + 1] - itls.offsets[rows] + 1)
+    times_s = np.empty(stops[-1])
+    at = 0
+    for row, first_s, stop in zip(rows.tolist(), firsts_s, stops.tolist(), strict=True):
+        of_row = times_s[at:stop]
+        of_row[0], of_row[1:] = first_s, itls.row(row)
+        of_row.cumsum(out=of_row)
+        at = stop
+    return (times_s - zero_s).astype(np.int64)
 
 
 def _spec_decode(counted: object) -> dict[str, object]:
