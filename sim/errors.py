@@ -84,5 +84,6 @@ def one_line(text: str) -> str:
 
 
 def _shown(value: object) -> str:
-    shown = repr(value)
+    # A list is one, whether it came from a file or from a flag.
+    shown = repr(list(value) if isinstance(value, tuple) else value)
     return shown if len(shown) <= _LONGEST_VALUE else f"{shown[: _LONGEST_VALUE - 3]}..."

@@ -39,12 +39,13 @@ def read_experiment(ctx: click.Context, _param: click.Parameter, path: Path | No
     axes = said.pop(VARY, {})
     if not isinstance(axes, dict) or not all(isinstance(values, list) for values in axes.values()):
         raise InputError(file=path, field=VARY, value=axes, expected="a table of lists: max_num_seqs = [16, 32]")
-    known = [param.name for param in ctx.command.params if param.name and param.name not in ("experiment", VARY)]
+    params = {param.name: param for param in ctx.command.params if param.name}
+    known = [name for name in params if name not in ("experiment", VARY)]
     for name in said:
         if name not in known:
             expected = f"a flag of elpase sweep, or the table vary{did_you_mean(name, known)}"
             raise InputError(file=path, field="name", value=name, expected=expected)
-    ctx.default_map = {name: _beside(path, name, _as_text(value)) for name, value in said.items()}
+    ctx.default_map = {name: _beside(path, name, _as_text(params[name], value)) for name, value in said.items()}
     ctx.meta[_FILE_KEY] = {
         name: [_beside(path, underscored(name), value) for value in values] for name, values in axes.items()
     }
@@ -72,7 +73,7 @@ def value_of(ctx: click.Context, name: str, value: object) -> Any:
         raise InputError(f"{name}: {REMOVED[underscored(name)]}")
     known = knob(name)
     param = next(param for param in ctx.command.params if param.name == known)
-    return param.type_cast_value(ctx, _as_text(value))
+    return param.type_cast_value(ctx, _as_text(param, value))
 
 
 def is_said(ctx: click.Context, name: str) -> bool:
@@ -98,10 +99,12 @@ def _listed(pair: str, values: str) -> list[object]:
     return [value.strip() for value in values.split(",")]
 
 
-def _as_text(value: object) -> Any:
-    """A value as it would stand on a command line; lists (flags given several times) item by item."""
+def _as_text(param: click.Parameter, value: object) -> Any:
+    """A value as it would stand on a command line: a list is a flag given several times, or rates or sizes, which are
+    one value with commas in it."""
     if isinstance(value, list):
-        return [_as_text(item) for item in value]
+        items = [_as_text(param, item) for item in value]
+        return items if param.multiple or param.nargs != 1 else ",".join(map(str, items))
     if isinstance(value, bool):
         return value
     return json.dumps(value) if isinstance(value, dict) else str(value)

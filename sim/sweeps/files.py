@@ -16,6 +16,7 @@ import pandas as pd
 from sim.output import result_directory
 from sim.sweeps.plots import plot_sweep
 from sim.sweeps.vllm_files import write_bench_sweep
+from sim.sweeps.words import said
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +34,7 @@ def write_sweep(sweep: Sweep, out: Path) -> None:
     """Write all files into `out`, replacing those of a sweep before. Raises OSError naming what cannot be written."""
     table = with_provenance(sweep)
     with result_directory(out, supersedes=FILES) as folder:
-        table.to_csv(folder / "sweep.csv", index=False, lineterminator="\n")
+        _as_flags(table).to_csv(folder / "sweep.csv", index=False, lineterminator="\n")
         table.to_parquet(folder / "sweep.parquet", index=False)
         text = json.dumps(document(sweep), indent=2, allow_nan=False)
         (folder / "sweep.json").write_text(text + "\n", encoding="utf-8")
@@ -87,6 +88,14 @@ def document(sweep: Sweep) -> dict[str, object]:
         "notes": sweep.notes,
     }
     return {name: jsonable(value) for name, value in found.items()}
+
+
+def _as_flags(table: pd.DataFrame) -> pd.DataFrame:
+    """With rates and sizes as their flags take them, so that a row can be run again."""
+    told = table.copy()
+    for name in filter(lambda name: pd.api.types.is_object_dtype(table[name]), table.columns):
+        told[name] = pd.Series([said(v) if isinstance(v, tuple) else v for v in table[name]], table.index, dtype=object)
+    return told
 
 
 def _capacity(one: Capacity) -> Mapping[str, Any]:

@@ -28,6 +28,7 @@ def test_every_part_in_its_place() -> None:
         (InputError("times go back", file="t.csv", line=9, value=1.5), "t.csv:9: times go back, got 1.5"),
         (InputError("no such column", line=1, expected="a header"), "line 1: no such column, expected a header"),
         (InputError(file="t.csv", line=2), "t.csv:2"),
+        (InputError(field="rates", value=(0.8, 0.9), expected="less"), "rates: got [0.8, 0.9], expected less"),
     ],
 )
 def test_parts_are_optional(error: InputError, told: str) -> None:

@@ -295,6 +295,20 @@ class TestExperimentFile:
         assert by_file == by_flags
         assert by_file.code == 0
 
+    def test_rates_and_sizes_are_lists_and_come_out_as_their_flags_take_them(self, elpase, tmp_path) -> None:
+        file = self.write(
+            tmp_path / "s.toml",
+            "trace='random'\nnum_prompts=3\noutput_len=5\nspec_method='eagle'\nspec_model='qwen3-4b'\n"
+            "spec_tokens=2\ncudagraph_capture_sizes=[1, 2]\n[vary]\ndraft_acceptance=[[0.5, 0.25], [1, 0.5]]\n",
+        )
+        done = elpase("sweep", "--experiment", file, "--out", tmp_path / "out", *ONE_JOB)
+        assert done.code == 0, done.err
+        assert rows(tmp_path / "out")["draft_acceptance"].to_list() == ["0.5,0.25", "1.0,0.5"]
+        flags = ("--output-len", 5, "--spec-method", "eagle", "--spec-model", "qwen3-4b", "--spec-tokens", 2)
+        vary = ("--vary", 'draft_acceptance=["0.5,0.25", "1.0,0.5"]', "--cudagraph-capture-sizes", 1, 2)
+        again = elpase("sweep", "random", "--num-prompts", 3, *flags, *vary, *ONE_JOB)
+        assert again.out == done.out
+
     def test_the_command_line_stands_above_it(self, elpase, tmp_path) -> None:
         file = self.write(
             tmp_path / "s.toml", "trace='random'\nnum_prompts=20\noutput_len=5\n[vary]\nmax_num_seqs=[1]\n"
@@ -331,6 +345,8 @@ class TestExperimentFile:
             ("vary = 3", "vary: got 3, expected a table of lists"),
             ("[vary]\nmax_num_seqs = 3", "expected a table of lists"),
             ("[vary]\nmax_num_seqs = []", "max_num_seqs: expected at least one value"),
+            ("[vary]\nmax_num_seqs = [[1, 2]]", "Invalid value for '--max-num-seqs': '1,2' is not a"),
+            ("max_num_seqs = [1, 2]\n[vary]\nwatermark=[0.1]", "Invalid value for '--max-num-seqs': '1,2' is not a"),
             ("max_num_seqs = 'many'\n[vary]\nwatermark=[0.1]", "Invalid value for '--max-num-seqs'"),
         ],
     )
