@@ -21,7 +21,7 @@ from sim.engine.leap import plan_leap
 from sim.engine.sampler import tokens_without_drafts
 from sim.engine.transfers import Transfers
 from sim.errors import InputError
-from sim.report.log import QuietSteps
+from sim.report.log import QuietSteps, quiet_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 _SHORT_LEAP, _LONG_LEAP = 16, 1024
 """Rounds that a leap tries where nobody knows when the next request comes, and the most: each one that nobody shortens
 doubles the next."""
+_MOST_QUIET_ROWS = 8192
+"""That are remembered."""
 _LIVELOCK_CHECK_STEPS = 1_000
 _LIVELOCK_FACTOR = 10
 """Known tokens of all live requests, computed this many times over without one new token: nobody gets anywhere."""
@@ -122,6 +124,8 @@ class Replica:
         self._barren_steps = self._barren_tokens = 0
         self._leap: Leap | None = None
         self._longest_leap = _SHORT_LEAP if leap else 0
+        self._quiet_rows: dict[tuple[int, int, int, int], bytes] = {}
+        """What has been written down of quiet steps, by all that makes them differ."""
         self._round_s = 0.0
         """The last round of the last leap."""
         self._leap_stops: simpy.Event | None = None
@@ -281,8 +285,12 @@ class Replica:
                 self._write_down(flight, tokens_without_drafts(flight.plan))
         before = (log.num_steps, log.end_s)
         done = advance(self.scheduler, rounds - since)
-        steps = [(self._quiet(num_seqs, num_running, leap), n) for num_seqs, num_running, n in done.alike]
-        log.quiet_steps(steps, leap.start_s[since:rounds], leap.end_s[since:rounds], done.num_free_blocks)
+        num_waiting, num_host_blocks = leap.num_waiting, self.scheduler.num_host_blocks
+        for num_seqs, num_running, n in done.alike:
+            kind = (num_seqs, num_running, num_waiting, num_host_blocks)
+            row = self._quiet_rows.get(kind) or self._quiet_row(*kind)
+            log.steps_alike(row, n, num_seqs)
+        log.add_steps(leap.start_s[since:rounds], leap.end_s[since:rounds], done.num_free_blocks)
         if self._depth > 1:
             self._in_flight.append(_QuietFlight(done.last, leap.end_s[last]))
         for after, request in done.finished:
@@ -290,18 +298,20 @@ class Replica:
             ended = (before[0] + num_own, leap.end_s[since + num_own - 1]) if num_own else before
             log.finished(request, ended)
         self._round_s = leap.landed_s[last] - leap.scheduled_s(last)
-        self._host_free_s = leap.scheduled_s(last) + steps[-1][0].host_s
+        self._host_free_s = leap.scheduled_s(last) + self._pricing.decodes(len(done.last)).cost.host_s
         self._device_free_s = leap.end_s[last]
         self._barren_steps = self._barren_tokens = 0
         self._part([request for _, request in done.finished])
 
-    def _quiet(self, num_seqs: int, num_running: int, leap: Leap) -> QuietSteps:
-        """What rounds with so many rows have in common."""
+    def _quiet_row(self, num_seqs: int, num_running: int, num_waiting: int, num_host_blocks: int) -> bytes:
+        """What is written down of rounds with so many rows."""
         cost, graph = self._pricing.decodes(num_seqs)
-        limit = limit_of(self.scheduler, num_seqs, leap.num_waiting)
-        return QuietSteps(
-            cost.host_s, num_seqs, num_running, leap.num_waiting, limit, graph, self.scheduler.num_host_blocks
-        )
+        limit = limit_of(self.scheduler, num_seqs, num_waiting)
+        steps = QuietSteps(cost.host_s, num_seqs, num_running, num_waiting, limit, graph, num_host_blocks)
+        if len(self._quiet_rows) >= _MOST_QUIET_ROWS:
+            self._quiet_rows.clear()
+        row = self._quiet_rows[num_seqs, num_running, num_waiting, num_host_blocks] = quiet_row(steps)
+        return row
 
     def _land(self, flight: _Flight | _QuietFlight) -> None:
         """A step has run: write it down, commit it, answer whoever is done."""

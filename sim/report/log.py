@@ -50,6 +50,17 @@ class QuietSteps(NamedTuple):
     num_host_blocks: int
 
 
+def quiet_row(steps: QuietSteps) -> bytes:
+    """What is written down of them, but for their times and free blocks."""
+    host_s, num_seqs, num_running, num_waiting, limit, graph, num_host_blocks = steps
+    return STEP.pack(
+        0.0, 0.0, host_s, 0.0, 0.0,
+        num_seqs, num_seqs, 0, num_seqs, num_seqs, num_running, num_waiting, 0,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, num_host_blocks, 0, 0, graph.num_tokens - num_seqs,
+        num_seqs, num_seqs, False, LIMIT_CODES[limit], MODE_CODES[graph.mode],
+    )  # fmt: skip
+
+
 class RunLog:
     """Rows of requests and of steps, filled while the run goes on.
 
@@ -140,26 +151,13 @@ class RunLog:
         """Everybody who runs got a token in the last step: while that goes on there are only steps to write down."""
         return not self._idle and len(self._open) == num_running
 
-    def quiet_steps(
-        self,
-        steps: Sequence[tuple[QuietSteps, int]],
-        start_s: list[float],
-        end_s: list[float],
-        free_blocks: list[int],
-    ) -> None:
-        """Several quiet steps have run, so many of each kind: when each started and ended, and then free blocks."""
-        for (host_s, num_seqs, num_running, num_waiting, limit, graph, num_host_blocks), n in steps:
-            row = STEP.pack(
-                0.0, 0.0, host_s, 0.0, 0.0,
-                num_seqs, num_seqs, 0, num_seqs, num_seqs, num_running, num_waiting, 0,
-                0, 0, 0, 0, 0, 0, 0, 0, 0, 0, num_host_blocks, 0, 0, graph.num_tokens - num_seqs,
-                num_seqs, num_seqs, False, LIMIT_CODES[limit], MODE_CODES[graph.mode],
-            )  # fmt: skip
-            self._steps.add_alike(row, n)
-            self.num_tokens += num_seqs * n
-        self._add_steps(start_s, end_s, free_blocks)
+    def steps_alike(self, row: bytes, num_steps: int, num_tokens: int) -> None:
+        """A row that is the same for so many steps, each with so many tokens: the next ones that are added."""
+        self._steps.add_alike(row, num_steps)
+        self.num_tokens += num_tokens * num_steps
 
-    def _add_steps(self, start_s: list[float], end_s: list[float], free_blocks: list[int]) -> None:
+    def add_steps(self, start_s: list[float], end_s: list[float], free_blocks: list[int]) -> None:
+        """Steps of `steps_alike` have run: when each started and ended, and the free blocks after it was made."""
         self._steps.add(start_s, end_s, free_blocks)
         self._before.ended(end_s)
         self.num_steps += len(end_s)
@@ -216,9 +214,8 @@ class RunLog:
             LIMIT_CODES[plan.limit],
             MODE_CODES[price.graph.mode],
         )
-        self._steps.add_alike(row, 1)
-        self._add_steps([start_s], [end_s], [plan.num_free_blocks])
-        self.num_tokens += sampled.num_tokens
+        self.steps_alike(row, 1, sampled.num_tokens)
+        self.add_steps([start_s], [end_s], [plan.num_free_blocks])
 
     def _chunks(self, plan: StepPlan) -> tuple[float, int, int, int]:
         """Query-key pairs of all chunks; of the largest one of a prompt its row, tokens and context."""
@@ -275,9 +272,10 @@ class RunLog:
         row = self._rows.pop(request)
         self._idle.pop(request, None)
         self._counts["output_tokens"][row] = request.num_output_tokens
-        self._counts["preemptions"][row] = request.num_preemptions
-        self._counts["swaps"][row] = request.num_swaps
-        self._counts["recomputed_tokens"][row] = request.num_recomputed_tokens
+        if request.num_preemptions:
+            self._counts["preemptions"][row] = request.num_preemptions
+            self._counts["swaps"][row] = request.num_swaps
+            self._counts["recomputed_tokens"][row] = request.num_recomputed_tokens
         self._before.settled(request, row)
 
     # -- result ----------------------------------------------------------------------------------------------------
