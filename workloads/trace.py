@@ -144,7 +144,7 @@ class Trace:
 
     def _usable(self, skipped: Counter[str]) -> Iterator[Row]:
         gone: set[str] = set()
-        for row in self._window():
+        for row in self._window(gone):
             complaint = self._selection.complaint(row)
             if complaint is None and row.request.after in gone:
                 complaint = Complaint(FOLLOWS_SKIPPED, "after", row.request.after, "a turn that is not skipped")
@@ -159,7 +159,7 @@ class Trace:
             if row.request.output_content is not None:
                 gone.add(row.request.request_id)
 
-    def _window(self) -> Iterator[Row]:
+    def _window(self, gone: set[str]) -> Iterator[Row]:
         start_s, end_s = self._selection.start_s or 0.0, self._selection.end_s
         for row in self._rows():
             self.zero_s, self._latest_s = row.zero_s, row.request.arrival_s
@@ -167,6 +167,8 @@ class Trace:
                 return
             if row.request.arrival_s >= start_s:
                 yield row
+            elif row.request.output_content is not None:
+                gone.add(row.request.request_id)
 
     def _rated(self, request: Request) -> Request:
         chosen = self._selection

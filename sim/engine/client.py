@@ -10,6 +10,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from sim.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
@@ -44,6 +46,8 @@ class Client:
         """When the next request will be sent, unless turns or answers bring one sooner; inf where only these do."""
         self._answered: dict[str, float] = {}
         """Request id -> when its answer was read, of requests that have an `output_content` to go on from."""
+        self._continued: set[str] = set()
+        """Ids of requests that have such an `output_content`: those that turns may follow."""
         self._turns: dict[str, list[tuple[int, Request]]] = {}
         """Request id -> turns that wait for its answer."""
 
@@ -71,6 +75,8 @@ class Client:
         env = self._env
         for row, request in enumerate(self._requests):
             self._log.arrived(request)
+            if request.output_content is not None:
+                self._continued.add(request.request_id)
             if request.after is not None:
                 self._hold(row, request)
                 continue
@@ -84,6 +90,9 @@ class Client:
 
     def _hold(self, row: int, request: Request) -> None:
         assert request.after is not None
+        if request.after not in self._continued:
+            expected = f"an earlier request with an output_content for request {request.request_id} to follow"
+            raise InputError(field="after", value=request.after, expected=expected)
         if request.after in self._answered:
             self._env.process(self._next_turn(row, request, self._answered[request.after]))
         else:

@@ -85,6 +85,13 @@ def test_turns_after_a_skipped_one_are_skipped_too():
         list(trace(rows, max_model_len=100, strict=True))
 
 
+def test_turns_after_one_before_the_window_are_skipped_too():
+    rows = [request(0, 0.0, output_content=1), request(1, 5.0, output_content=2, after="r0"), request(2, 5.0)]
+    chosen = trace(rows, start_s=1.0)
+    assert names(chosen) == ["r2"]
+    assert chosen.skipped == {FOLLOWS_SKIPPED: 1}
+
+
 def test_a_window_without_requests_is_an_error():
     with pytest.raises(TraceError, match="requests: got 'none in the window, the last one read is at 9 s'"):
         list(trace(TEN, start_s=100.0))

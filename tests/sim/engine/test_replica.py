@@ -387,3 +387,10 @@ def test_ctrl_c_lets_steps_end_that_have_begun(constant_profile, leap, async_sch
     assert row["output_tokens"] == 51 + async_scheduling
     assert len(result.itls.values_s) == row["output_tokens"] - 1
     assert len(result.steps) == row["output_tokens"]
+
+
+@pytest.mark.parametrize("after", ["a", "nobody"])
+def test_a_turn_must_follow_a_request_that_is_gone_on_from(constant_profile, after):
+    requests = [Request("a", 0.0, 10, 5), Request("b", 0.0, 20, 5, after=after)]
+    with pytest.raises(InputError, match=f"after: got '{after}', expected an earlier request with an output_content"):
+        simulate(requests, config(), constant_profile(0.1))
