@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import click
 from rich.console import Console
 
 from calibrate.cli import RecordedCommand, command_line
+from calibrate.cli_pairs import pair, server_option
 from calibrate.cross_validate import FOLDS
 from calibrate.fit import OPTIONAL
 from calibrate.make_profile import Target, calibrate, padded
@@ -21,7 +21,7 @@ from sim.cli.progress import counting
 from sim.errors import InputError
 from sim.latency.graphs import Graphs, capture_sizes
 from sim.latency.model import BOUNDS, UNITS
-from sim.latency.profile import ClientTerms, wrong_setting
+from sim.latency.profile import ClientTerms
 from sim.output import result_directory, write_text_atomic
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 def _fixed(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) -> dict[str, float]:
     fixed = {}
-    for text in said:
-        name, _, value = text.partition("=")
+    for name, value in (pair(text, "NAME=VALUE") for text in said):
         if name not in UNITS:
             raise click.BadParameter(f"got {name!r}, expected one of {', '.join(UNITS)}")
         low, high = BOUNDS.get(name, (0.0, float("inf")))
@@ -55,25 +54,6 @@ def _graphs(_ctx: click.Context, _param: click.Parameter, said: str) -> Graphs |
     if not said.startswith("vllm:") or not tokens.isdecimal() or not seqs.isdecimal() or not int(tokens) * int(seqs):
         raise click.BadParameter(f"got {said!r}, expected auto, or vllm:MAX_NUM_BATCHED_TOKENS,MAX_NUM_SEQS")
     return Graphs(capture_sizes(int(tokens), int(seqs)), mixed=True)
-
-
-def server_flags(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) -> dict[str, object]:
-    """Values as JSON where they are that, else as text."""
-    server: dict[str, object] = {}
-    for text in said:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"got {text!r}, expected FLAG=VALUE")
-        try:
-            parsed = json.loads(value)
-        except json.JSONDecodeError:
-            parsed = value
-        flag = name.removeprefix("--").replace("-", "_")
-        server[flag] = parsed if isinstance(parsed, bool | int | float) else value
-        expected = wrong_setting(flag, server[flag])
-        if expected is not None:
-            raise click.BadParameter(f"{name}: got {server[flag]!r}, expected {expected}")
-    return server
 
 
 @click.command(cls=RecordedCommand, short_help="Fit a latency profile to samples; cross-validate; report.")
@@ -102,12 +82,8 @@ def server_flags(_ctx: click.Context, _param: click.Parameter, said: tuple[str, 
     help="CUDA graphs of samples that do not say which served them: vllm:MAX_NUM_BATCHED_TOKENS,MAX_NUM_SEQS.",
 )
 @click.option("--request-s", default=0.0, type=FiniteRange(min=0), help="Seconds from a send to the engine's queue.")
-@click.option(
-    "--server",
-    multiple=True,
-    callback=server_flags,
-    metavar="FLAG=VALUE",
-    help="A vllm serve flag that the steps were measured under, where the samples do not say: async_scheduling=false.",
+@server_option(
+    "A vllm serve flag that the steps were measured under, where the samples do not say: async_scheduling=false."
 )
 def command(
     samples: tuple[Path, ...],

@@ -10,7 +10,8 @@ import click
 
 from calibrate import served_folder
 from calibrate.cli import RecordedCommand, command_line
-from calibrate.cli_fit import require_place, server_flags, tell
+from calibrate.cli_fit import require_place, tell
+from calibrate.cli_pairs import pair, server_option
 from calibrate.compose import SUSTAINED_CLOCKS
 from calibrate.cross_validate import FOLDS
 from calibrate.samples_file import write_samples
@@ -28,13 +29,7 @@ if TYPE_CHECKING:
 
 
 def _notes(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) -> dict[str, str]:
-    notes = {}
-    for text in said:
-        about, equals, note = text.partition("=")
-        if not equals or not about or not note:
-            raise click.BadParameter(f"got {text!r}, expected ABOUT=TEXT")
-        notes[about] = note
-    return notes
+    return dict(pair(text, "ABOUT=TEXT") for text in said)
 
 
 @click.command(cls=RecordedCommand, short_help="Compose a model's steps from tables of measured kernels.")
@@ -63,13 +58,7 @@ def _notes(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) 
 )
 @click.option("--request-s", type=FiniteRange(min=0), help="Seconds from a send to the engine's queue.")
 @click.option("--request-token-s", default=0.0, type=FiniteRange(min=0), help="The same, per prompt token.")
-@click.option(
-    "--server",
-    multiple=True,
-    callback=server_flags,
-    metavar="FLAG=VALUE",
-    help="A vllm serve flag of the profile's server.  [default: the folder's meta.json, then vLLM's defaults]",
-)
+@server_option("A vllm serve flag of the profile's server.  [default: the folder's meta.json, then vLLM's defaults]")
 @click.option("--note", "notes", multiple=True, callback=_notes, metavar="ABOUT=TEXT", help="A note for the profile.")
 def command(
     folder: Path, out: Path, samples: Path | None, report: Path | None, synchronous: Path | None, **said: Any

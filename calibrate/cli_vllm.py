@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calibrate.cli import RecordedCommand, command_line
+from calibrate.cli_pairs import flag_values
 from calibrate.harness.interpreter import find_interpreter
 from calibrate.harness.vllm import (
     EngineJob,
@@ -31,17 +32,7 @@ if TYPE_CHECKING:
 
 
 def _extra(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...]) -> dict[str, Any]:
-    """NAME=VALUE pairs; values as JSON where they are that, else as text."""
-    extra: dict[str, Any] = {}
-    for text in said:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"got {text!r}, expected NAME=VALUE")
-        try:
-            extra[name.removeprefix("--").replace("-", "_")] = json.loads(value)
-        except json.JSONDecodeError:
-            extra[name.removeprefix("--").replace("-", "_")] = value
-    return extra
+    return flag_values(said, "NAME=VALUE")
 
 
 @click.command(cls=RecordedCommand, short_help="Time the steps of the real vLLM engine.")
