@@ -35,11 +35,11 @@ class ArrivalLaw(Protocol):
 class Arrivals:
     """Arrivals as `vllm bench serve` sends them (benchmarks/serve.py `get_request`, 0.32).
 
-    `request_rate`: requests per second; inf sends all at once. `burstiness`: the gaps' Gamma shape, their coefficient
-    of variation is 1 / sqrt(burstiness); 1 is Poisson, inf is evenly spaced. With `ramp_up_strategy`, request i of n
-    comes at the rate `start + (end - start) p` (linear) or `start (end / start)^p` (exponential), p = i / (n - 1), and
-    `request_rate` is not used. `rescale`: vLLM stretches the gaps so that the last request comes at exactly
-    n / request_rate (not on a ramp); off, the process is a true Poisson or Gamma one.
+    `request_rate`: requests per second; inf, the default, sends all at once. `burstiness`: the gaps' Gamma shape, their
+    coefficient of variation is 1 / sqrt(burstiness); 1 is Poisson, inf is evenly spaced. With `ramp_up_strategy`,
+    request i of n comes at the rate `start + (end - start) p` (linear) or `start (end / start)^p` (exponential),
+    p = i / (n - 1), and `request_rate` is not used. `rescale`: vLLM stretches the gaps so that the last request comes
+    at exactly n / request_rate (not on a ramp); off, the process is a true Poisson or Gamma one.
     The first request comes after a gap, as in vLLM. Raises `TraceError` for rates <= 0 and burstiness <= 0.
     """
 
@@ -76,21 +76,6 @@ class Arrivals:
         if self.ramp_up_strategy == "linear":
             return start + (end - start) * progress
         return start * (end / start) ** progress
-
-
-def poisson(rate_per_s: float) -> Arrivals:
-    """Arrivals that know nothing of each other."""
-    return Arrivals(rate_per_s)
-
-
-def constant(rate_per_s: float) -> Arrivals:
-    """Arrivals evenly spaced."""
-    return Arrivals(rate_per_s, burstiness=math.inf)
-
-
-def all_at_once() -> Arrivals:
-    """All requests at time 0."""
-    return Arrivals(math.inf)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,10 @@ class UniformRange:
 
 @dataclass(frozen=True, slots=True)
 class LogNormal:
-    """exp(Normal(ln `median`, `sigma`)), rounded, kept within 1 and `longest` tokens."""
+    """exp(Normal(ln `median`, `sigma`)), rounded, kept within 1 and `longest` tokens.
+
+    Where a trace's mean is known: mean = median exp(sigma^2 / 2), so sigma = sqrt(2 ln(mean / median)).
+    """
 
     median: float
     sigma: float
@@ -87,19 +90,6 @@ class LogNormal:
         _between("median", self.median, 1, MAX_TOKENS)
         _between("sigma", self.sigma, 0.0, _MAX_SIGMA)
         _between("longest", self.longest, 1, MAX_TOKENS)
-
-    @classmethod
-    def from_mean(cls, mean: float, sigma: float, longest: int = MAX_TOKENS) -> LogNormal:
-        """With the given mean (before rounding and `longest`): the median is mean / exp(sigma^2 / 2)."""
-        _between("sigma", sigma, 0.0, _MAX_SIGMA)
-        return cls(mean / math.exp(sigma**2 / 2.0), sigma, longest)
-
-    @classmethod
-    def from_mean_and_median(cls, mean: float, median: float, longest: int = MAX_TOKENS) -> LogNormal:
-        """With the given mean and median: sigma = sqrt(2 ln(mean / median))."""
-        if not 0.0 < median <= mean < math.inf:
-            raise TraceError(field="mean", value=mean, expected=f"a number >= the median {median}, both > 0")
-        return cls(median, math.sqrt(2.0 * math.log(mean / median)), longest)
 
     def tokens(self, u: NDArray[np.float64]) -> NDArray[np.int64]:
         """The quantile `u`."""

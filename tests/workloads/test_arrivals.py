@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from workloads import TraceError
-from workloads.arrivals import Arrivals, GapQuantiles, all_at_once, constant, gaps, poisson
+from workloads.arrivals import Arrivals, GapQuantiles, gaps
 
 N = 20_000
 
@@ -37,18 +37,18 @@ def test_gaps_are_gamma_with_shape_burstiness_and_the_rate_as_mean(burstiness):
 
 
 def test_poisson_counts_have_the_variance_of_their_mean():
-    counts = np.bincount(poisson(5.0).times_s(N, rng()).astype(int))
+    counts = np.bincount(Arrivals(5.0).times_s(N, rng()).astype(int))
     seconds = len(counts)
     # Var of the dispersion index is about 2 / seconds.
     assert counts.var() / counts.mean() == pytest.approx(1.0, abs=4 * math.sqrt(2 / seconds))
 
 
 def test_constant_arrivals_are_evenly_spaced_and_come_after_a_gap():
-    assert constant(4.0).times_s(4, rng()).tolist() == [0.25, 0.5, 0.75, 1.0]
+    assert Arrivals(4.0, burstiness=math.inf).times_s(4, rng()).tolist() == [0.25, 0.5, 0.75, 1.0]
 
 
-def test_an_infinite_rate_is_all_at_once():
-    assert all_at_once().times_s(5, rng()).tolist() == [0.0] * 5
+def test_all_come_at_once_where_no_rate_is_said():
+    assert Arrivals().times_s(5, rng()).tolist() == [0.0] * 5
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_quantile_gaps_have_the_table_and_the_rate():
 
 
 @pytest.mark.parametrize(
-    "law", [poisson(3.0), Arrivals(3.0, burstiness=0.1), GapQuantiles((0.0, 1.0), (0.0, 1.0), 1.0)]
+    "law", [Arrivals(3.0), Arrivals(3.0, burstiness=0.1), GapQuantiles((0.0, 1.0), (0.0, 1.0), 1.0)]
 )
 def test_fewer_requests_are_the_first_of_more(law):
     assert law.times_s(100, rng()).tolist() == law.times_s(1000, rng()).tolist()[:100]
 
 
-@pytest.mark.parametrize("law", [poisson(1e4), Arrivals(7.0, burstiness=0.01), all_at_once()])
+@pytest.mark.parametrize("law", [Arrivals(1e4), Arrivals(7.0, burstiness=0.01), Arrivals()])
 def test_times_never_fall(law):
     assert np.all(np.diff(law.times_s(5000, rng())) >= 0.0)
 

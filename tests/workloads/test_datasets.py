@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from workloads import TraceError
-from workloads.arrivals import Arrivals, all_at_once
+from workloads.arrivals import Arrivals
 from workloads.content import SharedPrefixes
 from workloads.datasets import NUM_PROMPTS, PrefixRepetition, RandomDataset, SessionsDataset
 
@@ -30,7 +30,7 @@ def test_a_seed_is_a_workload_and_reading_again_reads_the_same(dataset):
 
 def test_lengths_are_drawn_as_vllm_draws_them():
     """Uniform on the integers of the range: the mean within five standard errors."""
-    requests = list(RandomDataset(input_len=1000, output_len=100, range_ratio=0.5).trace(20_000, all_at_once()))
+    requests = list(RandomDataset(input_len=1000, output_len=100, range_ratio=0.5).trace(20_000, Arrivals()))
     for lengths, middle, half in (
         ([r.prompt_tokens for r in requests], 1000, 500),
         ([r.output_tokens for r in requests], 100, 50),
@@ -65,11 +65,11 @@ def test_sessions_spread_their_turns():
         (lambda: RandomDataset(range_ratio={"output": 0.5}), "random_range_ratio"),
         (lambda: RandomDataset(input_len=1, range_ratio=0.9), "random_input_len"),
         (lambda: PrefixRepetition(suffix_len=0), "prefix_repetition_suffix_len"),
-        (lambda: PrefixRepetition(num_prefixes=10).trace(9, all_at_once()), "num_prompts"),
+        (lambda: PrefixRepetition(num_prefixes=10).trace(9, Arrivals()), "num_prompts"),
         (lambda: SessionsDataset(num_turns=100_000), "sessions_num_turns"),
         (lambda: SessionsDataset(think_s=math.inf), "sessions_think_s"),
-        (lambda: RandomDataset().trace(0, all_at_once()), "num_prompts"),
-        (lambda: SessionsDataset(num_turns=1000).trace(1_000_000, all_at_once()), "num_prompts"),
+        (lambda: RandomDataset().trace(0, Arrivals()), "num_prompts"),
+        (lambda: SessionsDataset(num_turns=1000).trace(1_000_000, Arrivals()), "num_prompts"),
     ],
 )
 def test_refusals_name_vllms_flag(make, field):
@@ -81,5 +81,5 @@ def test_refusals_name_vllms_flag(make, field):
 
 def test_a_prefix_makes_a_range_legal_that_may_come_to_nothing():
     """As in vLLM; a prompt has one token of its own here."""
-    requests = list(RandomDataset(input_len=1, range_ratio=0.9, prefix_len=7).trace(50, all_at_once()))
+    requests = list(RandomDataset(input_len=1, range_ratio=0.9, prefix_len=7).trace(50, Arrivals()))
     assert {r.prompt_tokens for r in requests} == {8, 9}

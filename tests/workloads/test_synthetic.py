@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads import Selection, TraceError, synthetic
-from workloads.arrivals import constant, poisson
+from workloads.arrivals import Arrivals
 from workloads.content import SharedPrefixes
 from workloads.lengths import Fixed, LogNormal, UniformRange
 from workloads.sessions import Sessions
 
 PROMPT, OUTPUT = UniformRange(100, 0.5), UniformRange(20, 0.5)
+EVENLY = Arrivals(1.0, burstiness=math.inf)
 
 
 def column(requests, name):
@@ -33,7 +34,7 @@ def texts(request):
 
 
 def test_a_plain_workload_shares_nothing():
-    requests = list(synthetic(50, poisson(5.0), PROMPT, OUTPUT))
+    requests = list(synthetic(50, Arrivals(5.0), PROMPT, OUTPUT))
     assert len(set(column(requests, "request_id"))) == 50
     assert set(column(requests, "content")) == {None}
     assert set(column(requests, "after")) == {None}
@@ -41,10 +42,10 @@ def test_a_plain_workload_shares_nothing():
 
 
 def test_changing_one_part_leaves_the_draws_of_the_others():
-    base = list(synthetic(200, poisson(5.0), PROMPT, OUTPUT, seed=4))
-    longer = list(synthetic(200, poisson(5.0), PROMPT, LogNormal(300.0, 1.0), seed=4))
-    faster = list(synthetic(200, poisson(10.0), PROMPT, OUTPUT, seed=4))
-    prefixed = list(synthetic(200, poisson(5.0), PROMPT, OUTPUT, prefixes=SharedPrefixes((64, 64)), seed=4))
+    base = list(synthetic(200, Arrivals(5.0), PROMPT, OUTPUT, seed=4))
+    longer = list(synthetic(200, Arrivals(5.0), PROMPT, LogNormal(300.0, 1.0), seed=4))
+    faster = list(synthetic(200, Arrivals(10.0), PROMPT, OUTPUT, seed=4))
+    prefixed = list(synthetic(200, Arrivals(5.0), PROMPT, OUTPUT, prefixes=SharedPrefixes((64, 64)), seed=4))
     assert column(longer, "arrival_s") == column(base, "arrival_s")
     assert column(longer, "prompt_tokens") == column(base, "prompt_tokens")
     assert column(longer, "output_tokens") != column(base, "output_tokens")
@@ -59,13 +60,13 @@ def test_how_many_are_drawn_at_once_does_not_show(monkeypatch, sessions):
     drawn = []
     for size in (1, 7, 4096):
         monkeypatch.setattr(sys.modules["workloads.synthetic"], "_BLOCK", size)  # the package has a function so named
-        drawn.append(list(synthetic(40, poisson(5.0), PROMPT, LogNormal(30.0, 1.0), sessions=sessions, seed=4)))
+        drawn.append(list(synthetic(40, Arrivals(5.0), PROMPT, LogNormal(30.0, 1.0), sessions=sessions, seed=4)))
     assert drawn[0] == drawn[1] == drawn[2]
 
 
 def test_streams_of_parts_are_independent():
     """Prompts and outputs of one law must not be the same draws."""
-    requests = list(synthetic(2000, poisson(5.0), UniformRange(1000, 0.9), UniformRange(1000, 0.9)))
+    requests = list(synthetic(2000, Arrivals(5.0), UniformRange(1000, 0.9), UniformRange(1000, 0.9)))
     prompts, outputs = column(requests, "prompt_tokens"), column(requests, "output_tokens")
     centre = 1000
     product = sum((p - centre) * (o - centre) for p, o in zip(prompts, outputs, strict=True))
@@ -74,12 +75,12 @@ def test_streams_of_parts_are_independent():
 
 
 def test_fewer_requests_are_the_first_of_more():
-    few, many = (list(synthetic(n, poisson(5.0), PROMPT, OUTPUT, seed=9)) for n in (10, 1000))
+    few, many = (list(synthetic(n, Arrivals(5.0), PROMPT, OUTPUT, seed=9)) for n in (10, 1000))
     assert few == many[:10]
 
 
 def test_a_seed_is_its_requests_and_another_seed_others():
-    first, again, other = (list(synthetic(20, poisson(5.0), PROMPT, OUTPUT, seed=seed)) for seed in (1, 1, 2))
+    first, again, other = (list(synthetic(20, Arrivals(5.0), PROMPT, OUTPUT, seed=seed)) for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
@@ -109,7 +110,7 @@ def test_one_seed_gives_the_same_requests_on_every_machine():
 
 def test_prefix_groups_share_their_text_and_nothing_else():
     prefixes = SharedPrefixes((64, 32), weights=(3.0, 1.0))
-    requests = list(synthetic(1000, poisson(5.0), PROMPT, OUTPUT, prefixes=prefixes))
+    requests = list(synthetic(1000, Arrivals(5.0), PROMPT, OUTPUT, prefixes=prefixes))
     groups = Counter(r.content[0] for r in requests)
     assert set(groups) == {(0, 64), (1, 32)}
     assert groups[(0, 64)] / 1000 == pytest.approx(0.75, abs=4 * math.sqrt(0.75 * 0.25 / 1000))
@@ -120,14 +121,14 @@ def test_prefix_groups_share_their_text_and_nothing_else():
 
 
 def test_a_group_without_prefix_is_text_of_its_own():
-    requests = list(synthetic(200, poisson(5.0), Fixed(10), OUTPUT, prefixes=SharedPrefixes((0, 64))))
+    requests = list(synthetic(200, Arrivals(5.0), Fixed(10), OUTPUT, prefixes=SharedPrefixes((0, 64))))
     assert {r.content is None for r in requests} == {True, False}
     assert {r.prompt_tokens for r in requests} == {10, 74}
 
 
 def test_a_weight_of_zero_is_never_drawn():
     prefixes = SharedPrefixes((1, 2, 3), weights=(0.0, 1.0, 0.0))
-    assert {r.content[0][1] for r in synthetic(500, poisson(5.0), PROMPT, OUTPUT, prefixes=prefixes)} == {2}
+    assert {r.content[0][1] for r in synthetic(500, Arrivals(5.0), PROMPT, OUTPUT, prefixes=prefixes)} == {2}
 
 
 @settings(max_examples=25, deadline=None)
@@ -136,7 +137,7 @@ def test_each_turn_repeats_all_that_was_said(turns, prefix, seed):
     requests = list(
         synthetic(
             3,
-            poisson(1.0),
+            Arrivals(1.0),
             PROMPT,
             OUTPUT,
             prefixes=SharedPrefixes((prefix,)),
@@ -162,7 +163,7 @@ def test_each_turn_repeats_all_that_was_said(turns, prefix, seed):
 
 
 def test_a_session_comes_whole_and_in_order():
-    requests = list(synthetic(5, constant(1.0), PROMPT, OUTPUT, sessions=Sessions(UniformRange(3, 0.5))))
+    requests = list(synthetic(5, EVENLY, PROMPT, OUTPUT, sessions=Sessions(UniformRange(3, 0.5))))
     for before, request in pairwise(requests):
         assert request.after in (None, before.request_id)
     assert column(requests, "arrival_s") == sorted(column(requests, "arrival_s"))
@@ -172,7 +173,7 @@ def test_a_session_comes_whole_and_in_order():
 def test_think_times_have_their_mean_and_spread():
     def thinks(burstiness):
         sessions = Sessions(Fixed(2), think_s=8.0, think_burstiness=burstiness)
-        return [r.think_s for r in synthetic(4000, poisson(1.0), PROMPT, OUTPUT, sessions=sessions) if r.after]
+        return [r.think_s for r in synthetic(4000, Arrivals(1.0), PROMPT, OUTPUT, sessions=sessions) if r.after]
 
     drawn = thinks(1.0)
     assert sum(drawn) / len(drawn) == pytest.approx(8.0, abs=4 * 8.0 / math.sqrt(len(drawn)))
@@ -185,23 +186,23 @@ def test_think_times_have_their_mean_and_spread():
 def test_sessions_that_outgrow_the_model_lose_their_later_turns():
     sessions = Sessions(Fixed(4))
     selection = Selection(max_model_len=260)
-    trace = synthetic(2, poisson(1.0), Fixed(100), Fixed(20), sessions=sessions, selection=selection)
+    trace = synthetic(2, Arrivals(1.0), Fixed(100), Fixed(20), sessions=sessions, selection=selection)
     # Turn 0 takes 120 tokens, turn 1 240, turn 2 would take 360.
     assert column(trace, "request_id") == ["synthetic-0.0", "synthetic-0.1", "synthetic-1.0", "synthetic-1.1"]
     assert dict(trace.skipped) == {"longer than max_model_len": 4}
 
 
 def test_selection_works_on_synthetic_workloads():
-    plain = list(synthetic(10, constant(1.0), PROMPT, OUTPUT))
-    chosen = synthetic(10, constant(1.0), PROMPT, OUTPUT, selection=Selection(rate_scale=2.0, limit=3, start_s=2.0))
+    plain = list(synthetic(10, EVENLY, PROMPT, OUTPUT))
+    chosen = synthetic(10, EVENLY, PROMPT, OUTPUT, selection=Selection(rate_scale=2.0, limit=3, start_s=2.0))
     assert list(chosen) == [replace(r, arrival_s=(r.arrival_s - 2.0) / 2.0) for r in plain[1:4]]
 
 
 @pytest.mark.parametrize(
     ("field", "build"),
     [
-        ("num_requests", lambda: synthetic(0, poisson(1.0), PROMPT, OUTPUT)),
-        ("seed", lambda: synthetic(1, poisson(1.0), PROMPT, OUTPUT, seed=-1)),
+        ("num_requests", lambda: synthetic(0, Arrivals(1.0), PROMPT, OUTPUT)),
+        ("seed", lambda: synthetic(1, Arrivals(1.0), PROMPT, OUTPUT, seed=-1)),
         ("lengths", lambda: SharedPrefixes(())),
         ("lengths", lambda: SharedPrefixes((-1,))),
         ("weights", lambda: SharedPrefixes((1, 2), weights=(1.0,))),
