@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from sim.core.request import Request
 from sim.core.step import Limit
 
 if TYPE_CHECKING:
     from sim.core.cohort import Stretch
-    from sim.core.request import Request
     from sim.core.scheduler import Scheduler
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from sim.core.block_hash import BlockHashes
-    from sim.core.block_pool import Block
+from sim.core.block_hash import BlockHashes
+from sim.core.block_pool import Block
 
 
 class Status(enum.Enum):

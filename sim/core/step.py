@@ -7,13 +7,11 @@ C-speed passes over lists instead of an object per request. Not for deciding (sc
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sim.core.request import Request
+from sim.core.request import Request
 
 
 class Limit(enum.Enum):

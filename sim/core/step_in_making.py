@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from sim.core.step import Limit, StepPlan
-
-if TYPE_CHECKING:
-    from sim.core.request import Request
-    from sim.core.step import Transfer
+from sim.core.request import Request
+from sim.core.step import Limit, StepPlan, Transfer
 
 
 @dataclass(slots=True)

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from sim.drafters import NO_DRAFTER
 from sim.errors import InputError
 from sim.latency.drafter import drafting_s
+from sim.latency.graphs import GraphRun
 from sim.latency.model import StepPrice, StepTime
+from sim.latency.profile import DecodeCost
 from sim.latency.shape import StepShape
 
 if TYPE_CHECKING:
     from sim.core.cohort import Stretch
     from sim.core.step import StepPlan
     from sim.drafters import DrafterSize
-    from sim.latency.graphs import GraphRun, Graphs
-    from sim.latency.profile import DecodeCost, Profile
+    from sim.latency.graphs import Graphs
+    from sim.latency.profile import Profile
 
 OutsidePolicy = Literal["warn", "raise", "clip"]
 

@@ -10,6 +10,7 @@ The one idea: the core decides, the profile prices, SimPy waits, the log looks o
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.core.block_hash import BlockHasher, OwnTextHasher
@@ -17,27 +18,27 @@ from sim.core.decode_run import advance, limit_of, may_be_quiet, outlook
 from sim.core.make import make_scheduler
 from sim.core.request import Request as CoreRequest
 from sim.core.servable import RequestRejected, why_never
+from sim.core.step import StepPlan
 from sim.engine.leap import plan_leap
 from sim.engine.sampler import tokens_without_drafts
 from sim.engine.transfers import Transfers
 from sim.errors import InputError
+from sim.latency.model import StepPrice
 from sim.report.log import QuietSteps, quiet_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator
 
     import simpy
 
     from sim.core.block_hash import BlockHashes
     from sim.core.config import SchedulerConfig
-    from sim.core.step import StepPlan
     from sim.engine.client import Client
     from sim.engine.clock import Clock
     from sim.engine.leap import Leap
     from sim.engine.link import Link
     from sim.engine.pricing import Pricing
     from sim.engine.sampler import Sampler
-    from sim.latency.model import StepPrice
     from sim.report.log import RunLog, SampledTokens
     from workloads import Request
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from sim.core.step import Limit
+from sim.latency.graphs import GraphRun
 from sim.report.frames import Digest, Frames
 from sim.report.kept import Kept
 from sim.report.request_rows import FINISHED, REJECTED, RequestRows
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sim.core.request import Request as CoreRequest
-    from sim.core.step import Limit, StepPlan
-    from sim.latency.graphs import GraphRun
+    from sim.core.step import StepPlan
     from sim.latency.model import StepPrice
     from workloads import Request
 
