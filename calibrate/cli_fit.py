@@ -23,6 +23,7 @@ from sim.latency.graphs import Graphs, capture_sizes
 from sim.latency.model import BOUNDS, UNITS
 from sim.latency.profile import ClientTerms
 from sim.output import result_directory, write_text_atomic
+from sim.report.units import percent_tenths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,12 +149,10 @@ def tell(made: Calibration, out: Path) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{made.profile.name}: {len(made.samples):,} steps, wrote {out}")
     if told:
-        console.print(
-            f"held out ({told['how']}): median error {told['median_abs']:.1%}, 90 % within {told['p90_abs']:.1%}"
-        )
+        half, most = percent_tenths(told["median_abs"]), percent_tenths(told["p90_abs"])
+        console.print(f"held out ({told['how']}): median error {half}, 90 % within {most}")
     for regime, size in (made.held_out.regimes or made.profile.residuals).items():
-        console.print(
-            f"  {regime:28} {size['samples']:>8,} steps  median {size['median_abs']:6.1%}  90 % {size['p90_abs']:6.1%}"
-        )
+        half, most = percent_tenths(size["median_abs"]), percent_tenths(size["p90_abs"])
+        console.print(f"  {regime:28} {size['samples']:>8,} steps  median {half:>7}  90 % {most:>7}")
     for about, text in made.statements.items():
         console.print(f"note, {about}: {text}")

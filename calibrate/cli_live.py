@@ -20,6 +20,7 @@ from sim.cli.paths import PathType
 from sim.cli.progress import counting
 from sim.cli.whole_table import show
 from sim.output import write_text_atomic
+from sim.report.units import percent, signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,21 +115,21 @@ def _print(outcome: Outcome) -> None:
     for figure, (_, label) in FIGURES.items():
         table = Table(title=label, title_justify="left")
         table.add_column("budget @ rate")
-        for column in ("real", "simulated", "error", f"±{WIDENING:.0%}"):
+        for column in ("real", "simulated", "error", f"±{percent(WIDENING)}"):
             table.add_column(column, justify="right")
         for check in outcome.checks:
             if check.figure == figure:
                 low, high = min(check.real), max(check.real)
                 verdict = "yes" if check.inside else "NO"
-                row = (f"{low:,.1f} to {high:,.1f}", f"{check.simulated:,.1f}", f"{check.error:+.1%}", verdict)
+                row = (f"{low:,.1f} to {high:,.1f}", f"{check.simulated:,.1f}", signed_percent(check.error), verdict)
                 table.add_row(check.cell, *row)
         show(table)
-    click.echo(f"Inside: {outcome.inside} of {len(outcome.checks)} ({outcome.inside / len(outcome.checks):.0%})")
+    click.echo(f"Inside: {outcome.inside} of {len(outcome.checks)} ({percent(outcome.inside / len(outcome.checks))})")
     for told in _order_lines(outcome.orders):
         click.echo(told)
     for count in outcome.preemptions:
-        real = ", ".join(map(str, count.real))
-        click.echo(f"Preemptions, {count.cell}: real {real}; simulated {count.simulated} ({count.error:+.0%})")
+        real, error = ", ".join(map(str, count.real)), signed_percent(count.error)
+        click.echo(f"Preemptions, {count.cell}: real {real}; simulated {count.simulated} ({error})")
 
 
 def _order_lines(found: Sequence[Order]) -> list[str]:

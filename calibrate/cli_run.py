@@ -18,6 +18,7 @@ from sim.cli.paths import PathType
 from sim.cli.whole_table import show
 from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.errors import InputError
+from sim.report.units import percent, signed_percent
 from sim.workload import open_from, remarks
 
 if TYPE_CHECKING:
@@ -298,7 +299,7 @@ def _print(compared: _Compared, title: str) -> None:
             f"{compared.middle(name):,.2f}",
             span,
             f"{compared.simulated[name]:,.2f}",
-            f"{compared.error(name):+.1%}",
+            signed_percent(compared.error(name)),
         )
         table.add_row(label, *row)
     told, *real = compared.preemptions
@@ -309,6 +310,6 @@ def _print(compared: _Compared, title: str) -> None:
     for errors in compared.steps:
         share = errors.host_measured_s / errors.measured_s
         click.echo(
-            f"{errors.steps:,} real steps, priced one by one: all together {errors.total:+.1%},"
-            f" median of the errors {errors.median_abs:.1%}; host {share:.1%} of the time"
+            f"{errors.steps:,} real steps, priced one by one: all together {signed_percent(errors.total)},"
+            f" median of the errors {percent(errors.median_abs)}; host {percent(share)} of the time"
         )

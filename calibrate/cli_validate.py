@@ -22,6 +22,7 @@ from sim.cli.progress import counting, progress_bar
 from sim.cli.whole_table import show
 from sim.errors import InputError
 from sim.latency.profile import DEFAULT_PROFILE, Profile
+from sim.report.units import percent_tenths, signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -227,9 +228,9 @@ def _without_nan(figures: Mapping[str, float]) -> dict[str, float | None]:
     return {name: None if math.isnan(value) else value for name, value in figures.items()}
 
 
-def _told(value: float, form: str) -> str:
+def _told(value: float) -> str:
     """A figure, or - for one that there is not."""
-    return "-" if math.isnan(value) else format(value, form)
+    return "-" if math.isnan(value) else f"{value:,.2f}"
 
 
 def _figures(comparison: Comparison, title: str) -> Table:
@@ -241,9 +242,10 @@ def _figures(comparison: Comparison, title: str) -> Table:
     for name in comparison.real:
         label, unit = _LABELS[name]
         real, simulated = comparison.real[name] * unit, comparison.simulated[name] * unit
-        table.add_row(label, _told(real, ",.2f"), _told(simulated, ",.2f"), _told(errors[name], "+.1%"))
+        table.add_row(label, _told(real), _told(simulated), signed_percent(errors[name]))
     for name, error in (comparison.steps or {}).items():
-        table.add_row(_STEP_LABELS[name], "", "", f"{error:+.1%}" if name == "step_median" else f"{error:.1%}")
+        told = signed_percent(error) if name == "step_median" else percent_tenths(error)
+        table.add_row(_STEP_LABELS[name], "", "", told)
     return table
 
 
@@ -256,12 +258,12 @@ def _errors(runs: Sequence[Run], done: Sequence[Comparison], title: str) -> Tabl
         table.add_column(_STEP_LABELS.get(name) or _LABELS[name][0].partition(" (")[0], justify="right")
     all_errors = [comparison.errors for comparison in done]
     for run, errors in zip(runs, all_errors, strict=True):
-        table.add_row(run.name, *(_told(errors[name], "+.1%") if name in errors else "" for name in names))
+        table.add_row(run.name, *(signed_percent(errors[name]) if name in errors else "" for name in names))
     table.add_section()
     found = {name: [errors[name] for errors in all_errors if name in errors] for name in names}
     sizes = {name: sorted(abs(error) for error in found[name] if not math.isnan(error)) or [math.nan] for name in names}
-    table.add_row("median size", *(_told(_middle(sizes[name]), ".1%") for name in names))
-    table.add_row("largest", *(_told(sizes[name][-1], ".1%") for name in names))
+    table.add_row("median size", *(percent_tenths(_middle(sizes[name])) for name in names))
+    table.add_row("largest", *(percent_tenths(sizes[name][-1]) for name in names))
     return table
 
 

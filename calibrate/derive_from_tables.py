@@ -23,6 +23,7 @@ from sim.cli.paths import PathType
 from sim.cli.progress import counting
 from sim.latency.profile import PROFILES, ClientTerms
 from sim.output import result_directory
+from sim.report.units import percent_tenths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -195,7 +196,7 @@ def derive(name: str, data: Path, out: Path, report: Path) -> None:
     report.parent.mkdir(parents=True, exist_ok=True)
     with result_directory(report) as folder:
         write_report(made, folder)
-    click.echo(f"{name}: held out {made.profile.held_out['median_abs']:.1%}; wrote {out}")
+    click.echo(f"{name}: held out {percent_tenths(made.profile.held_out['median_abs'])}; wrote {out}")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from sim import __version__
 from sim.errors import InputError
 from sim.latency.graphs import Graphs
 from sim.latency.profile import ClientTerms, Domain, Profile
+from sim.report.units import percent
 from sim.specs import ModelSpec, ParallelSpec, gpu_names, gpu_spec, model_names, model_spec
 
 if TYPE_CHECKING:
@@ -185,8 +186,8 @@ def _poor(held_out: HeldOut) -> dict[str, str]:
     if not held_out.regimes or held_out.score < _POOR:
         return {}
     return {
-        "worth": f"the mean held-out error is {held_out.score:.0%}: these steps scatter more than any law can say, or"
-        " do not follow this one. Time them again, on a machine that does nothing else, before you use the profile"
+        "worth": f"the mean held-out error is {percent(held_out.score)}: these steps scatter more than any law can say,"
+        " or do not follow this one. Time them again, on a machine that does nothing else, before you use the profile"
     }
 
 

@@ -14,9 +14,10 @@ from calibrate.host import host_errors
 from calibrate.physics import rates
 from calibrate.plots import LAW, PREDICTED, RESIDUALS, plot_law, plot_predicted, plot_residuals
 from sim.latency.model import UNITS
+from sim.report.units import percent, percent_tenths, signed_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from calibrate.make_profile import Calibration
@@ -98,12 +99,12 @@ def _foretold(made: Calibration) -> str:
         return "Too few different shapes to hold any out: the errors below are the fit's own and say little."
     text = (
         f"Held out, {told['how']} (a block: all steps whose totals lie within the same factor of two), the median error"
-        f" is {told['median_abs']:.1%} and nine of ten steps are within {told['p90_abs']:.1%}."
+        f" is {percent_tenths(told['median_abs'])} and nine of ten steps are within {percent_tenths(told['p90_abs'])}."
     )
     if not made.scores:
         return text
     kept = [name for name in OPTIONAL if name in made.fit.standard_errors]
-    tried = "; ".join(f"{name} {score:.2%}" for name, score in made.scores.items())
+    tried = "; ".join(f"{name} {100 * score:.2f} %" for name, score in made.scores.items())
     chosen = ", ".join(kept) if kept else "none"
     return f"{text} Optional coefficients kept: {chosen} (mean held-out error of each law that was tried: {tried})."
 
@@ -112,15 +113,19 @@ def _errors_table(made: Calibration) -> str:
     rows = []
     for regime, own in made.profile.residuals.items():
         held = made.held_out.regimes.get(regime)
-        kept = [f"{held['median_abs']:.1%}", f"{held['p90_abs']:.1%}", f"{held['mean']:+.1%}"] if held else ["-"] * 3
-        rows.append([regime, f"{own['samples']:,}", *kept, f"{own['median_abs']:.1%}", f"{own['p90_abs']:.1%}"])
+        kept = [*_sizes(held), signed_percent(held["mean"])] if held else ["-"] * 3
+        rows.append([regime, f"{own['samples']:,}", *kept, *_sizes(own)])
     host = host_errors(made.samples, made.fit.values)
     if host.size:
         size = np.abs(host)
-        share = [f"{np.median(size):.1%}", f"{np.quantile(size, 0.9):.1%}"]
-        rows.append(["host seconds", f"{host.size:,}", "-", "-", "-", *share])
+        own = {"median_abs": float(np.median(size)), "p90_abs": float(np.quantile(size, 0.9))}
+        rows.append(["host seconds", f"{host.size:,}", "-", "-", "-", *_sizes(own)])
     head = ["steps", "samples", "held-out median", "held-out 90 %", "held-out mean", "fit median", "fit 90 %"]
     return _table(head, rows)
+
+
+def _sizes(errors: Mapping[str, Any]) -> list[str]:
+    return [percent_tenths(errors["median_abs"]), percent_tenths(errors["p90_abs"])]
 
 
 def _coefficients(made: Calibration) -> str:
@@ -148,7 +153,7 @@ def _limits(made: Calibration) -> str:
     for rate in rates(made.profile.law, made.model, made.gpu, made.profile.tensor_parallel_size):
         scale, unit = (1e9, f"G{rate.unit}") if rate.unit == "B/s" else (1e12, f"T{rate.unit}")
         limit = "-" if rate.limit_per_s is None else f"{rate.limit_per_s / scale:,.0f} {unit}"
-        share = "-" if rate.share is None else f"{rate.share:.0%}" + (" (above the limit)" if rate.share > 1 else "")
+        share = "-" if rate.share is None else percent(rate.share) + (" (above the limit)" if rate.share > 1 else "")
         rows.append([rate.what, f"`{rate.coefficient}`", f"{rate.per_s / scale:,.3g} {unit}", limit, share])
     return f"{note}\n\n" + _table(["what", "from", "implied, per GPU", "limit", "share"], rows)
 

@@ -30,6 +30,7 @@ from sim.config import EngineConfig
 from sim.errors import InputError
 from sim.latency.graphs import Graphs, capture_sizes
 from sim.latency.profile import ClientTerms
+from sim.report.units import percent
 from sim.specs import gpu_names, gpu_spec, model_spec
 
 if TYPE_CHECKING:
@@ -252,7 +253,9 @@ def _require_possible(steps: op_files.FileSteps, gpu: GpuSpec, tp: int) -> None:
     read_bytes = (model.weight_bytes - 4 * model.vocab_size * model.hidden_size) / tp
     share = read_bytes / (float(steps.dense_us[1][0]) / 1e6) / gpu.bandwidth_bytes_per_s
     if share > _MOST_BANDWIDTH:
-        expected = f"the GPUs whose share was timed: weights would be read at {share:.0%} of {gpu.name}'s bandwidth"
+        expected = (
+            f"the GPUs whose share was timed: weights would be read at {percent(share)} of {gpu.name}'s bandwidth"
+        )
         raise InputError(field="--tp", value=tp, expected=expected)
 
 

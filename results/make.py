@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from sim.report.units import signed_percent
+
 ROOT = Path(__file__).parents[1]
 SWEEPS = ROOT / "results/sweeps"
 RUNS = ROOT / "results/.runs"
@@ -98,21 +100,25 @@ def table(file: Path, wanted: str) -> str:
 
 
 def cells(group: pd.DataFrame, column: str, values: list[object]) -> list[str]:
-    """A line's figures."""
+    """A line's figures; nothing where nothing ran."""
     scaled, form, *how = column.split()
     name, _, unit = scaled.partition("/")
-    told_cells = []
+    line = []
     for value in values:
         here = group[group.index.isna()] if value != value else group[group.index == value]
         if here.empty:
-            told_cells.append("")
-            continue
-        [number] = here[name] / float(unit or 1)
-        change = how == ["change"] and value != values[0]
-        cell = f"{here[name].iloc[0] / group[name].iloc[0] - 1:+.1%}" if change else f"{number:{form}}"
-        half = f" ± {here[f'{name}_ci95'].iloc[0] / float(unit or 1):{form}}" if how == ["±"] else ""
-        told_cells.append(cell + half)
-    return told_cells
+            line.append("")
+        elif how == ["change"] and value != values[0]:
+            line.append(signed_percent(here[name].iloc[0] / group[name].iloc[0] - 1))
+        else:
+            shown = [name, f"{name}_ci95"] if how == ["±"] else [name]
+            line.append(" ± ".join(figure(here[one].iloc[0] / float(unit or 1), form) for one in shown))
+    return line
+
+
+def figure(number: float, form: str) -> str:
+    """A number as Python formats it, but with elpase's space before the percent sign."""
+    return f"{number:{form}}".replace("%", " %")
 
 
 def told(value: object) -> str:

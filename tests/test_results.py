@@ -37,7 +37,7 @@ def frame(tmp_path) -> Path:
             [
                 "| profile | budget | 1 | 2 |",
                 "| --- | --- | ---: | ---: |",
-                "| a | tokens/s | 100 | +50.0% |",
+                "| a | tokens/s | 100 | +50.0 % |",
                 "| | latency, s | 1.5 | 2.5 |",
                 "| b | tokens/s | 80 | |",
                 "| | latency, s | 1.0 | |",

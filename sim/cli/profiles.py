@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sim.latency.profile import DEFAULT_PROFILE, Profile, profile_names
+from sim.report.units import percent_tenths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,9 +64,9 @@ def _cells(row: dict[str, Any]) -> list[str]:
     known = [size for size in row["fit_errors"].values() if isinstance(size, float)]
     error = "-"
     if row["held_out_error"] is not None:
-        error = f"{row['held_out_error']:.1%}"
+        error = percent_tenths(row["held_out_error"])
     elif known:
-        error = f"{max(known):.1%}*"
+        error = f"{percent_tenths(max(known))}*"
     return [row["name"], gpus, *(f"{n:,.0f}" for n in largest), error]
 
 

@@ -19,7 +19,8 @@ from matplotlib.ticker import Formatter, FuncFormatter, LogLocator, MaxNLocator,
 from sim.errors import InputError
 from sim.output import write_bytes_atomic
 from sim.report.curves import ABOVE_THE_REST, spread_ms, spread_top
-from sim.report.words import as_ms, latency_headline, provenance
+from sim.report.units import as_ms
+from sim.report.words import latency_headline, provenance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

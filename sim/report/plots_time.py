@@ -16,7 +16,8 @@ from sim.report.curves import StepCurves
 from sim.report.insight import held_at_client, kv_usage
 from sim.report.plots import FAINT, GRID, INK, PALETTE, STYLE, note, save_figure, titled_figure
 from sim.report.time_axis import TimeAxis
-from sim.report.words import as_seconds, percent, provenance, run_headline
+from sim.report.units import as_seconds, percent
+from sim.report.words import provenance, run_headline
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import matplotlib as mpl
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from sim.report.plots import FAINT, GRID, PALETTE, STYLE, save_figure, titled_figure
-from sim.report.words import as_ms
+from sim.report.units import as_ms
 from sim.sweeps.answers import load_axis
 from sim.sweeps.words import said, spelled
 

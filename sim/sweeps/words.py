@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from sim.report.units import percent_tenths, signed_percent
 from sim.sweeps.table import RATES
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _knobs(sweep: Sweep) -> Iterator[str]:
 def _effect(effect: Effect, settings: int) -> str:
     if not effect.binding:
         return "not binding: the results are the same whatever it is"
-    changes = ", ".join(f"{name} {100 * effect.changes[column]:+.1f} %" for column, name in _EFFECTS.items())
+    changes = ", ".join(f"{name} {signed_percent(effect.changes[column])}" for column, name in _EFFECTS.items())
     until = "" if effect.idle_from is None else f"; not binding from {effect.idle_from} on"
     at_work = "" if effect.at_work is None else f"; at work in {effect.at_work} of {settings} settings"
     return f"binding, {changes}{until}{at_work}"
@@ -151,7 +152,7 @@ def _lead(best: Best) -> str:
     if best.ahead is None:
         return ""
     noise = {None: "", True: ", beyond chance", False: ", within chance"}[best.sure]
-    return f" (the next one: {100 * best.ahead:.1f} % worse{noise})"
+    return f" (the next one: {percent_tenths(best.ahead)} worse{noise})"
 
 
 def _told(column: str) -> str:

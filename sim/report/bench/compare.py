@@ -15,6 +15,7 @@ import numpy as np
 
 from sim.report.bench.laws import Check, check
 from sim.report.bench.run import METRICS
+from sim.report.units import signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -188,4 +189,5 @@ def _notes(figures: tuple[Figure, ...]) -> Iterator[str]:
     total, first, later = (of.get(f"mean_{metric}_ms", math.nan) for metric in ("e2el", "ttft", "tpot"))
     opposite = first * later < 0 and min(abs(first), abs(later)) > _CANCELS
     if opposite and abs(total) < min(abs(first), abs(later)):
-        yield f"errors cancel: mean TTFT {first:+.1%} and TPOT {later:+.1%} hide in an E2EL of {total:+.1%}"
+        parts = f"mean TTFT {signed_percent(first)} and TPOT {signed_percent(later)}"
+        yield f"errors cancel: {parts} hide in an E2EL of {signed_percent(total)}"

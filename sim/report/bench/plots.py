@@ -13,6 +13,7 @@ import numpy as np
 
 from sim.report.curves import spread_ms, spread_top
 from sim.report.plots import FAINT, GRID, PALETTE, STYLE, finish_spread, save_figure, titled_figure
+from sim.report.units import signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,11 +87,11 @@ def _halves(told: Comparison, metric: str) -> str:
     quantiles = next(q for q in told.quantiles if q.metric == metric)
     errors = dict(zip(quantiles.shares, quantiles.errors, strict=True))
     words = {0.5: "median", 0.99: "p99"}
-    return ", ".join(f"{word} {100 * errors[share]:+.1f} %" for share, word in words.items() if share in errors)
+    return ", ".join(f"{word} {signed_percent(errors[share])}" for share, word in words.items() if share in errors)
 
 
 def _headline(told: Comparison) -> str:
-    of = {figure.key: f"{100 * figure.error:+.1f} %" for figure in told.figures}
+    of = {figure.key: signed_percent(figure.error) for figure in told.figures}
     names = {"output_throughput": "output throughput", "mean_ttft_ms": "mean TTFT", "mean_tpot_ms": "mean TPOT"}
     errors = [f"{name} {of[key]}" for key, name in names.items() if key in of]
     return f"Simulated over real: {', '.join(errors) or 'no figure that both have'}"

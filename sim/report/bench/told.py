@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from sim.report.bench.laws import LITTLE
+from sim.report.units import percent_tenths, signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,11 +42,6 @@ def label(key: str) -> str:
     return f"{word.capitalize()} {metric.upper()} (ms)"
 
 
-def percent(share: float) -> str:
-    """An error with its sign: "+3.9 %"."""
-    return "-" if math.isnan(share) else f"{100 * share:+.1f} %"
-
-
 def table(told: Comparison, limits: Mapping[str, float]) -> str:
     """One comparison, without a final newline. `limits`: the errors that are allowed, as fractions."""
     return "\n".join(_lines(told, limits))
@@ -69,10 +65,10 @@ def _metric(key: str) -> str:
 
 
 def _row(name: str, figure: Figure, limit: float | None) -> str:
-    within = (
-        "" if limit is None else f"  within {limit:.1%}" if within_limit(figure, limit) else f"  BEYOND {limit:.1%}"
-    )
-    return f"{name:<33}{figure.real:>12,.2f}{figure.simulated:>12,.2f}{percent(figure.error):>11}{within}"
+    within = ""
+    if limit is not None:
+        within = f"  {'within' if within_limit(figure, limit) else 'BEYOND'} {percent_tenths(limit)}"
+    return f"{name:<33}{figure.real:>12,.2f}{figure.simulated:>12,.2f}{signed_percent(figure.error):>11}{within}"
 
 
 def within_limit(figure: Figure, limit: float) -> bool:
@@ -118,7 +114,7 @@ def _quantiles(quantiles: Sequence[Quantiles]) -> Iterator[str]:
     shares = max((q.shares for q in quantiles), key=len)
     yield f"{'':<6}" + "".join(f"{f'p{100 * share:g}':>10}" for share in shares)
     for q in quantiles:
-        yield f"{q.metric.upper():<6}" + "".join(f"{percent(error):>10}" for error in q.errors)
+        yield f"{q.metric.upper():<6}" + "".join(f"{signed_percent(error):>10}" for error in q.errors)
 
 
 def _law_line(side: str, law: Check) -> str:
@@ -141,7 +137,7 @@ def _many_lines(pairs: Mapping[str, Comparison]) -> Iterator[str]:
     width = max(12, *(len(name) for name in pairs))
     yield f"{'error of':<{width}}" + "".join(f"{short:>10}" for _, short in _SHORT)
     for name, told in pairs.items():
-        of = {figure.key: percent(figure.error) for figure in told.figures}
+        of = {figure.key: signed_percent(figure.error) for figure in told.figures}
         yield f"{name:<{width}}" + "".join(f"{of.get(key, '-'):>10}" for key, _ in _SHORT)
     for name, told in pairs.items():
         broken = [_law_line(side, law) for side, law in told.checks if not law.ok]

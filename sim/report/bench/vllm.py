@@ -16,6 +16,7 @@ import pandas as pd
 from sim.errors import InputError
 from sim.latency.fields import Fields
 from sim.report.bench.run import THROUGHPUTS, BenchRun
+from sim.report.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,7 +125,7 @@ def _cautions(sim: Mapping[str, Any]) -> list[str]:
         told.append("at its capacity: its waiting times are good for ordering settings, not as numbers")
     share = sim.get("extrapolated_share")
     if isinstance(share, float) and share >= 0.005:  # what rounds to 1 %
-        told.append(f"{share:.0%} of its steps lie outside what the profile was fitted on")
+        told.append(f"{percent(share)} of its steps lie outside what the profile was fitted on")
     return told
 
 

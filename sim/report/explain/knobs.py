@@ -11,7 +11,7 @@ import numpy as np
 
 from sim.core.step import Limit
 from sim.report.explain.explanation import Ending, Knob
-from sim.report.words import percent
+from sim.report.units import percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.report.explain.explanation import Saturation, State, Thrash, TtftPart
 from sim.report.insight import load, ttft_parts_s
-from sim.report.words import percent
+from sim.report.units import percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

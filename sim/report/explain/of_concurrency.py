@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
 from sim.report.explain.knobs import waiting_for_blocks
-from sim.report.words import percent
+from sim.report.units import percent
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ import numpy as np
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
 from sim.report.explain.knobs import KV_LIMITS, waiting_for_blocks
-from sim.report.words import percent
+from sim.report.units import percent
 
 if TYPE_CHECKING:
     from sim.report.explain.facts import Facts

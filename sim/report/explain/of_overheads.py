@@ -11,7 +11,7 @@ import numpy as np
 
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
-from sim.report.words import percent
+from sim.report.units import percent
 
 if TYPE_CHECKING:
     from sim.report.explain.facts import Facts

@@ -10,7 +10,7 @@ import numpy as np
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
 from sim.report.explain.knobs import cut_by_threshold, full_steps, unchunked
-from sim.report.words import percent
+from sim.report.units import percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.report.words import percent
+from sim.report.units import percent
 
 if TYPE_CHECKING:
     from sim.report.explain.explanation import Explanation, Gap, Knob

@@ -9,7 +9,8 @@ import numpy as np
 from sim.report.insight import ttft_parts_s
 from sim.report.page.html import paragraph, plot, prose, section, table, text
 from sim.report.page.numbers import spread, wait_groups
-from sim.report.words import as_ms, latency_headline
+from sim.report.units import as_ms
+from sim.report.words import latency_headline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,8 @@ import numpy as np
 
 from sim.report.page.html import paragraph, plot, section
 from sim.report.page.numbers import Sampling, end_s, per_step
-from sim.report.words import as_duration, as_seconds, percent, run_headline
+from sim.report.units import as_duration, as_seconds, percent
+from sim.report.words import run_headline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,8 @@ from sim.report.page.latency import latency_section, spreads, waiting_section
 from sim.report.page.numbers import end_s, over_time
 from sim.report.page.over_time import over_time_section, panels
 from sim.report.summary import latencies_s
-from sim.report.words import as_duration, as_ms, percent, provenance
+from sim.report.units import as_duration, as_ms, percent
+from sim.report.words import provenance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,6 +12,7 @@ import matplotlib as mpl
 
 from sim.config import KV_PREEMPTIONS
 from sim.report.plots import FAINT, GRID, PALETTE, STYLE, save_figure, titled_figure
+from sim.report.units import percent
 from sim.sweeps.plots import origin
 from sim.sweeps.preemption.comparison import KV, LINK, MODE, PLACE, SEQS
 from sim.sweeps.preemption.words import HEADINGS, spelled_place
@@ -114,5 +115,5 @@ def _headline(comparison: PreemptionComparison) -> str:
     most = max(wins, key=lambda win: win.lead or 0.0)
     where = spelled_place(most.place)
     figure = {"output_throughput": "throughput", "p99_itl_ms": "ITL p99", "p99_ttft_ms": "TTFT p99"}[most.column]
-    lead = "" if most.lead is None else f": the next one is {100 * most.lead:.0f} % worse"
+    lead = "" if most.lead is None else f": the next one is {percent(most.lead)} worse"
     return f"Largest difference: {most.mode} by {figure}{f' at {where}' if where else ''}{lead}"

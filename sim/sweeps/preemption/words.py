@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sim.report.units import percent, percent_tenths
 from sim.sweeps.preemption.comparison import EVEN, KV, LINK, MODE, PLACE, SEQS
 from sim.sweeps.words import aligned, figure
 
@@ -89,14 +90,14 @@ def _wins(comparison: PreemptionComparison) -> list[str]:
         here = {win.column: win for win in comparison.wins if win.place == place}
         rows.append([told or "as it is", *(_win(here[column]) for column in _FIGURES)])
     width = max(len(row[0]) for row in rows)
-    even = f"even: the next one is less than {100 * EVEN:.0f} % worse, which no profile can tell."
+    even = f"even: the next one is less than {percent(EVEN)} worse, which no profile can tell."
     return [*aligned([[row[0].ljust(width), *row[1:]] for row in rows]), even]
 
 
 def _win(win: Win) -> str:
     if win.even:
         return "even"
-    return win.mode if win.lead is None else f"{win.mode} {100 * win.lead:.1f} %"
+    return win.mode if win.lead is None else f"{win.mode} {percent_tenths(win.lead)}"
 
 
 def _ceilings(comparison: PreemptionComparison) -> Iterator[str]:
@@ -114,5 +115,5 @@ def _ceiling(ceiling: Ceiling) -> str:
         "KV": f"{last}: the KV is the ceiling, not the knob",
         "load": f"{last}: no more come",
     }[ceiling.limit]
-    thrash = f", {100 * ceiling.thrash:.1f} % less there ({ceiling.preemptions:,.0f} preemptions)"
+    thrash = f", {percent_tenths(ceiling.thrash)} less there ({ceiling.preemptions:,.0f} preemptions)"
     return f"{ceiling.most:,.0f} tokens/s from {ceiling.enough:,} on; {why}{thrash if ceiling.thrash >= EVEN else ''}"

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from sim.cli.whole_table import show
 
-ROWS = [("Output throughput (tok/s)", "1,234,567.89", "1,234,568.90", "+0.1%"), ("Mean E2EL (ms)", "1.0", "2.0", "-")]
+ROWS = [("Output throughput (tok/s)", "1,234,567.89", "1,234,568.90", "+0.1 %"), ("Mean E2EL (ms)", "1.0", "2.0", "-")]
 
 
 @pytest.mark.parametrize("columns", [10, 40, 80, 200])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sim.report.time_axis import TimeAxis
-from sim.report.words import as_seconds
+from sim.report.units import as_seconds
 
 
 def axis_of(*steps: tuple[float, float]) -> TimeAxis:

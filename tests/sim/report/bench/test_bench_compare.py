@@ -41,7 +41,7 @@ def test_errors_that_cancel_are_told(bench_file) -> None:
     """Mean E2EL = TTFT + 49 gaps: 0.5 + 0.98 s. 20 % less and about 10 % more of these is nearly nothing."""
     told = both(bench_file("a.json", ttft_s=0.5), bench_file("b.json", ttft_s=0.4, gap_s=0.022))
     (note,) = told.notes
-    assert note.startswith("errors cancel: mean TTFT -20.0% and TPOT +10.0%")
+    assert note.startswith("errors cancel: mean TTFT -20.0 % and TPOT +10.0 %")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_what_a_simulation_says_against_itself_is_told(bench_file) -> None:
     assert [note.partition(": ")[2] for note in told.notes] == [
         "cut short: 7 requests unfinished",
         "at its capacity: its waiting times are good for ordering settings, not as numbers",
-        "25% of its steps lie outside what the profile was fitted on",
+        "25 % of its steps lie outside what the profile was fitted on",
     ]
     assert {note.partition(": ")[0] for note in told.notes} == {"simulated"}
     assert told.simulated.facts["vLLM"] == "0.32"
