@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+from matplotlib.transforms import Bbox
 
-from sim.report.plots import FAINT, GRID, PALETTE, STYLE, save_figure, titled_figure
+from sim.report.plots import FAINT, GRID, INK, PALETTE, STYLE, save_figure, titled_figure
 from sim.report.units import as_ms
 from sim.sweeps.answers import load_axis
 from sim.sweeps.words import said, spelled
@@ -21,12 +22,22 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
 
     from sim.sweeps.sweep import Sweep
 
 _PANELS = (("p99_itl_ms", "P99 inter-token latency"), ("p99_ttft_ms", "P99 time to first token"))
 _LABELLED = 14
 """Points on the front that get a name; more would cover each other."""
+_MARKS = "os"
+"""Of lines that have a colour for themselves, and of those that share one."""
+_RING = 10
+"""How wide the mark of the front is, in points."""
+_BESIDE = (7, 6)
+"""From a point to its name's left end, in points: above the middle, where an error bar would go through it."""
+_MOST_ROOM = 0.6
+"""Of a panel's width, for names on the right."""
 
 
 def plot_sweep(sweep: Sweep, path: Path) -> None:
@@ -36,49 +47,74 @@ def plot_sweep(sweep: Sweep, path: Path) -> None:
         figure = titled_figure(5.8, _headline(sweep), origin(sweep))
         panels = figure.subplots(1, 2)
         if len(table):
+            lines = _lines(sweep, table)
             for panel, (column, title) in zip(panels, _PANELS, strict=True):
-                _draw(panel, sweep, table, column, title)
-            handles, labels = panels[0].get_legend_handles_labels()
-            if len(labels) <= 2 * len(PALETTE):
-                figure.legend(handles, labels, loc="outside lower left", ncols=2, fontsize=8, frameon=False)
+                _draw(panel, sweep, lines, column)
+                _dress(panel, title)
+            names = _front_names(sweep, lines, legend=_legend(figure, panels[0]))
+            figure.draw_without_rendering()  # from here on it is known how wide a panel is, and what is near what
+            for panel, (column, _) in zip(panels, _PANELS, strict=True):
+                _name_front(panel, sweep, column, names)
         save_figure(figure, path)
 
 
-def _draw(panel: Axes, sweep: Sweep, table: pd.DataFrame, column: str, title: str) -> None:
-    for number, (name, line) in enumerate(_lines(sweep, table)):
-        color = PALETTE[number % len(PALETTE)]
+def _draw(panel: Axes, sweep: Sweep, lines: list[tuple[str, pd.DataFrame]], column: str) -> None:
+    for number, (name, line) in enumerate(lines):
+        color, mark = _color(number), _MARKS[number // len(PALETTE) % len(_MARKS)]
         panel.plot(line["output_throughput"], line[column], "-", color=color, linewidth=1, alpha=0.5)
-        panel.plot(line["output_throughput"], line[column], "o", color=color, markersize=5, label=name or "_")
+        panel.plot(line["output_throughput"], line[column], mark, color=color, markersize=5, label=name or "_")
         if f"{column}_ci95" in line:
             panel.errorbar(
                 line["output_throughput"], line[column], line[f"{column}_ci95"], line["output_throughput_ci95"],
                 fmt="none", ecolor=color, elinewidth=0.8, alpha=0.7,
             )  # fmt: skip
-    best = table[table["front"]]
-    panel.plot(best["output_throughput"], best[column], "o", markersize=10, markerfacecolor="none",
-               markeredgecolor="#22303c", markeredgewidth=1.2, label="on the front")  # fmt: skip
-    if len(best) <= _LABELLED:
-        for at, name in _front_names(sweep, best, column).items():
-            panel.annotate(name, at, xytext=(7, 5), textcoords="offset points", fontsize=8)
+    best = sweep.table[sweep.table["front"]]
+    panel.plot(best["output_throughput"], best[column], "o", markersize=_RING, markerfacecolor="none",
+               markeredgecolor=INK, markeredgewidth=1.2, label="on the front")  # fmt: skip
     if column in sweep.slo:
         panel.axhline(sweep.slo[column], color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
+
+
+def _color(line: int) -> str:
+    return PALETTE[line % len(PALETTE)]
+
+
+def _dress(panel: Axes, title: str) -> None:
     panel.set_yscale("log")
+    panel.margins(0.12)
     low, high = panel.get_ylim()
     panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)))
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: as_ms(value)))
     panel.yaxis.set_minor_formatter(NullFormatter())
+    panel.xaxis.set_major_locator(MaxNLocator(6))
+    panel.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     panel.set_title(title)
     panel.set_xlabel("Output tokens per second")
-    panel.margins(0.12)
     panel.grid(color=GRID, linewidth=0.8)
     panel.set_axisbelow(True)
 
 
+def _legend(figure: Figure, panel: Axes) -> bool:
+    """Say which colour and mark is which line, if each line has its own; whether it was said."""
+    handles, labels = panel.get_legend_handles_labels()
+    if len(labels) - 1 > len(_MARKS) * len(PALETTE):
+        return False
+    figure.legend(handles, labels, loc="outside lower left", ncols=2, fontsize=8, frameon=False)
+    return True
+
+
+def _along(sweep: Sweep) -> str | None:
+    """The knob that a line goes along: the load, or else the one with most values."""
+    return load_axis(sweep.axes) or max(_varied(sweep), key=lambda name: len(sweep.axes[name]), default=None)
+
+
+def _varied(sweep: Sweep) -> list[str]:
+    return [name for name, values in sweep.axes.items() if len(values) > 1]
+
+
 def _lines(sweep: Sweep, table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Rows that differ in one knob alone: the load, or else the knob with most values."""
-    varied = {name: len(values) for name, values in sweep.axes.items() if len(values) > 1}
-    along = load_axis(sweep.axes) or max(varied, key=lambda name: varied[name], default=None)
-    others = _telling([name for name in varied if name != along], table)
+    """Rows that differ in one knob alone, with what their line is called."""
+    others = _telling([name for name in _varied(sweep) if name != _along(sweep)], table)
     if not others:
         return [("", table)]
     return [
@@ -98,18 +134,53 @@ def _telling(names: list[str], table: pd.DataFrame) -> list[str]:
     return told
 
 
-def _front_names(sweep: Sweep, best: pd.DataFrame, column: str) -> dict[tuple[float, float], str]:
-    """Place -> the names of all who are there, one below the other: a knob that does nothing puts them all in one."""
-    names: dict[tuple[float, float], list[str]] = {}
-    for row in best.to_dict("records"):
-        names.setdefault((row["output_throughput"], row[column]), []).append(_point_name(sweep, row))
-    return {at: "\n".join(there) for at, there in names.items()}
+def _front_names(sweep: Sweep, lines: list[tuple[str, pd.DataFrame]], *, legend: bool) -> dict[Any, tuple[str, str]]:
+    """Row on the front -> its name and its colour. Where the legend tells a line's knobs by its colour, the name says
+    the rest; else the name says all."""
+    along = _along(sweep)
+    best = sweep.table[sweep.table["front"]]
+    if along is None or len(best) > _LABELLED:
+        return {}
+    knobs = [along] if legend else _telling(_varied(sweep), sweep.table)
+    colors = {row: _color(number) for number, (_, line) in enumerate(lines) for row in line.index}
+    return {
+        row: (", ".join(said(knobs_of[knob]) for knob in knobs), colors[row] if legend else INK)
+        for row, knobs_of in zip(best.index, best.to_dict("records"), strict=True)
+    }
 
 
-def _point_name(sweep: Sweep, row: dict[Any, Any]) -> str:
-    """Short: the values of the knobs that vary, without their names."""
-    varied = [name for name, values in sweep.axes.items() if len(values) > 1]
-    return ", ".join(said(row[name]) for name in _telling(varied, sweep.table) if row[name] is not None)
+def _name_front(panel: Axes, sweep: Sweep, column: str, names: dict[Any, tuple[str, str]]) -> None:
+    """Put each name on the right of its point, or where that is taken, as near above or below as there is room."""
+    best = sweep.table.loc[list(names)].sort_values(column, ascending=False)
+    ends = best[["output_throughput", column]].to_numpy(dtype=float)
+    texts = [
+        panel.annotate(
+            names[row][0], (x, y), xytext=_BESIDE, textcoords="offset points", fontsize=8, color=names[row][1],
+            va="center", in_layout=False, bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.7},
+        )
+        for row, (x, y) in zip(best.index, ends, strict=True)
+    ]  # fmt: skip
+    _make_room(panel, texts)
+    points = panel.figure.dpi / 72  # pixels of one
+    taken = [Bbox.from_bounds(x, y, 0, 0).padded(_RING * points / 2) for x, y in panel.transData.transform(ends)]
+    for text in texts:
+        box = text.get_window_extent()
+        steps = sorted((box.height * step for step in range(-len(texts), len(texts) + 1)), key=abs)
+        free = (step for step in steps if not any(box.translated(0, step).overlaps(other) for other in taken))
+        step = next(free, 0.0)
+        text.set_position((_BESIDE[0], _BESIDE[1] + step / points))
+        taken.append(box.translated(0, step))
+
+
+def _make_room(panel: Axes, texts: list[Annotation]) -> None:
+    """Move the right edge out until no name crosses it, but for names that would leave no room for the points."""
+    left, right = panel.get_xlim()
+    wide = panel.get_window_extent().width
+    for text in texts:
+        x, y = text.xy
+        share = (text.get_window_extent().x1 - panel.transData.transform((x, y))[0]) / wide
+        right = max(right, left + (x - left) / (1 - min(share + 0.01, _MOST_ROOM)))
+    panel.set_xlim(left, right)
 
 
 def _headline(sweep: Sweep) -> str:

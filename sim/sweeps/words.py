@@ -28,7 +28,8 @@ _SHOWN = {
     "preemptions": "preempted",
 }
 """Column of the table -> its heading; latencies in ms."""
-_EFFECTS = {"output_throughput": "throughput", "p99_itl_ms": "ITL p99", "p99_ttft_ms": "TTFT p99"}
+SHORT_NAMES = {"output_throughput": "throughput", "p99_itl_ms": "ITL p99", "p99_ttft_ms": "TTFT p99"}
+"""What settings are compared by."""
 
 
 def report(sweep: Sweep) -> str:
@@ -124,7 +125,7 @@ def _knobs(sweep: Sweep) -> Iterator[str]:
 def _effect(effect: Effect, settings: int) -> str:
     if not effect.binding:
         return "not binding: the results are the same whatever it is"
-    changes = ", ".join(f"{name} {signed_percent(effect.changes[column])}" for column, name in _EFFECTS.items())
+    changes = ", ".join(f"{name} {signed_percent(effect.changes[column])}" for column, name in SHORT_NAMES.items())
     until = "" if effect.idle_from is None else f"; not binding from {effect.idle_from} on"
     at_work = "" if effect.at_work is None else f"; at work in {effect.at_work} of {settings} settings"
     return f"binding, {changes}{until}{at_work}"

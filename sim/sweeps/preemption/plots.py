@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+from matplotlib.ticker import StrMethodFormatter
 
 from sim.config import KV_PREEMPTIONS
 from sim.report.plots import FAINT, GRID, PALETTE, STYLE, save_figure, titled_figure
 from sim.report.units import percent
 from sim.sweeps.plots import origin
-from sim.sweeps.preemption.comparison import KV, LINK, MODE, PLACE, SEQS
+from sim.sweeps.preemption.comparison import EVEN, KV, LINK, MODE, PLACE, SEQS
 from sim.sweeps.preemption.words import HEADINGS, spelled_place
+from sim.sweeps.words import SHORT_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,14 +67,18 @@ def _draw(panel: Axes, table: pd.DataFrame, along: str, column: str, factor: flo
             continue
         x = [values.index(value) for value in line[along]]
         y = factor * line[column]
-        panel.plot(x, y, "-", marker=_MARKS[mode], color=color, linewidth=1.4, markersize=4, alpha=0.85, label=name)
+        panel.plot(x, y, "-", marker=_MARKS[mode], color=color, linewidth=1.4, markersize=4, alpha=0.85, label=name,
+                   clip_on=False)  # fmt: skip  # a mark at 0 is whole
         if held and mode == table[MODE].iloc[0]:  # once: the other modes' lines end beside it
             panel.annotate(held, (x[-1], y.iloc[-1]), xytext=(5, 0), textcoords="offset points", fontsize=7,
                            color=FAINT, va="center")  # fmt: skip
     panel.set_xticks(range(len(values)), [f"{value:,g}" for value in values])
     panel.set_xlabel(f"{HEADINGS[along]}{_held(table, along)}" if values else "", fontsize=9)
-    panel.margins(x=0.25 if along == SEQS else 0.12, y=0.15)
-    panel.set_ylim(bottom=0)
+    panel.margins(x=0.25 if along == SEQS else 0.12)
+    panel.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    panel.set_ylim(
+        0, 1.12 * max(panel.dataLim.y1, 0.0) or 1.0
+    )  # margins are of what the data spans, and say nothing of 0
     panel.grid(color=GRID, linewidth=0.8)
     panel.set_axisbelow(True)
 
@@ -109,11 +115,23 @@ def _held(table: pd.DataFrame, along: str) -> str:
 
 
 def _headline(comparison: PreemptionComparison) -> str:
-    wins = [win for win in comparison.wins if not win.even]
-    if not wins:
-        return "Whatever becomes of a victim's KV, the figures are the same within 1 %"
-    most = max(wins, key=lambda win: win.lead or 0.0)
+    if comparison.table[MODE].nunique() < 2:
+        return _of_one_mode(comparison)
+    leads = [(win.lead, win) for win in comparison.wins if win.lead is not None and not win.even]
+    if not leads:
+        return f"Whatever becomes of a victim's KV, the figures are the same within {percent(EVEN)}"
+    lead, most = max(leads, key=lambda pair: pair[0])
     where = spelled_place(most.place)
-    figure = {"output_throughput": "throughput", "p99_itl_ms": "ITL p99", "p99_ttft_ms": "TTFT p99"}[most.column]
-    lead = "" if most.lead is None else f": the next one is {percent(most.lead)} worse"
-    return f"Largest difference: {most.mode} by {figure}{f' at {where}' if where else ''}{lead}"
+    at = f" at {where}" if where else ""
+    return f"Largest difference: {most.mode} by {SHORT_NAMES[most.column]}{at}: the next one is {percent(lead)} worse"
+
+
+def _of_one_mode(comparison: PreemptionComparison) -> str:
+    """How throughput ends, where letting in more costs most."""
+    [mode] = comparison.table[MODE].unique()
+    if not comparison.ceilings:
+        return f"Preemption by {mode}"
+    most = max(comparison.ceilings, key=lambda ceiling: ceiling.thrash)
+    where = spelled_place({name: most.setting[name] for name in (KV, LINK) if name in most.setting})
+    less = f"; {percent(most.thrash)} less at {most.largest:,}" if most.thrash >= EVEN else ", and no less after it"
+    return f"{where}, {mode}: {most.most:,.0f} tokens/s from {SEQS} {most.enough:,} on{less}"
