@@ -182,6 +182,7 @@ def _summary(result: Result, options: SummaryOptions) -> dict[str, object]:
 def _run(trace: Trace, config: Settled, profile: Profile, kwargs: Mapping[str, Any]) -> Result:
     """The run, with its bar, and what there is to say of it."""
     from sim.experiment import simulate
+    from sim.report.frames import refusals
 
     with progress_bar("replay", trace.at_most) as on_progress, _warnings_as_lines():
         result = simulate(
@@ -198,9 +199,9 @@ def _run(trace: Trace, config: Settled, profile: Profile, kwargs: Mapping[str, A
         )
     for line in remarks(trace, config.scheduler):
         say(f"note: {line}")
-    refused = result.requests["error"][result.requests["status"] == "rejected"]
-    if len(refused):
-        say(f"note: the server refused {len(refused):,} of {len(result.requests):,} requests: {refused.iloc[0]}")
+    refused = refusals(result.record)
+    if refused:
+        say(f"note: the server refused {len(refused):,} of {len(result.requests):,} requests: {refused[0]}")
     return result
 
 

@@ -7,7 +7,9 @@ The one idea: a few frozen tables, so that any figure of any report can be trace
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from sim.report.request_rows import columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sim.report.gap_totals import GapTotals
+    from sim.report.request_rows import RequestRows
     from sim.report.step_totals import StepTotals
 
 
@@ -76,12 +79,30 @@ class Frames:
 class Digest:
     """One run of which no step and no token was kept: enough for its summary.
 
-    requests, meta: as in `Frames`. gaps: between tokens, of all requests; steps: all that is told of them together;
-    most_tokens_per_s: in any whole second. Of a run that was cut short, gaps and tokens of unfinished requests count.
+    requests, meta: as in `Frames`; the first is made of `rows` when it is asked for, as nothing else needs pandas.
+    gaps: between tokens, of all requests; steps: all that is told of them together; most_tokens_per_s: in any whole
+    second. Of a run that was cut short, gaps and tokens of unfinished requests count.
     """
 
-    requests: pd.DataFrame
+    rows: RequestRows
     gaps: GapTotals
     steps: StepTotals
     most_tokens_per_s: float
     meta: Mapping[str, object]
+
+    @property
+    def requests(self) -> pd.DataFrame:
+        """One row per request, in order of arrival."""
+        return self.rows.frame()
+
+
+def request_columns(run: Frames | Digest) -> Mapping[str, NDArray[Any]]:
+    """What is a number in the table of requests, and their status, as the code that `request_rows` has for it."""
+    return run.rows.columns() if isinstance(run, Digest) else columns_of(run.requests)
+
+
+def refusals(run: Frames | Digest) -> list[str]:
+    """Why the server refused requests, one text for each that it did."""
+    if isinstance(run, Digest):
+        return list(run.rows.errors.values())
+    return run.requests["error"][run.requests["status"] == "rejected"].tolist()

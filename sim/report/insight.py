@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim import __version__
-from sim.report.frames import Digest
+from sim.report.frames import Digest, request_columns
 from sim.report.gap_totals import QUANTILE_ERROR
+from sim.report.request_rows import REJECTED, UNFINISHED
 from sim.report.step_totals import StepTotals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pandas as pd
     from numpy.typing import NDArray
 
     from sim.report.frames import Frames
@@ -43,7 +43,7 @@ def insight(run: Frames | Digest) -> dict[str, object]:
         **{name: meta.get(name) for name in ("flags", "workload", "server", "config")},
         "partial": bool(meta.get("partial", False)),
         "itl_percentile_error": QUANTILE_ERROR if isinstance(run, Digest) else 0.0,
-        **_requests(run.requests),
+        **_requests(request_columns(run)),
         **_steps(steps, meta),
         "cudagraph": _cudagraph(run, steps),
         "ttft_split_ms": _ttft_split_ms(run),
@@ -89,18 +89,19 @@ def link_busy_share(host: Mapping[str, Any], start_s: float, end_s: float) -> fl
     return _share(host["link_busy_s"], max(end_s, host.get("link_end_s", 0.0)) - start_s)
 
 
-def _requests(table: pd.DataFrame) -> dict[str, object]:
+def _requests(columns: Mapping[str, NDArray[Any]]) -> dict[str, object]:
     """The hit rate counts first admissions only, as vLLM's log line: a resumed request's own blocks are no news."""
-    preemptions = table["preemptions"].to_numpy(dtype=np.int64)
-    admitted = table[table["scheduled_s"].notna()]
+    preemptions = columns["preemptions"]
+    admitted = ~np.isnan(columns["scheduled_s"])
+    cached, prompts = (int(columns[name][admitted].sum()) for name in ("cached_tokens", "prompt_tokens"))
     return {
-        "rejected": int((table["status"] == "rejected").sum()),
-        "unfinished": int((table["status"] == "unfinished").sum()),
+        "rejected": int((columns["status"] == REJECTED).sum()),
+        "unfinished": int((columns["status"] == UNFINISHED).sum()),
         "preemptions": int(preemptions.sum()),
         "preempted_requests": int((preemptions > 0).sum()),
         "max_preemptions_per_request": int(preemptions.max(initial=0)),
-        "recomputed_tokens": int(table["recomputed_tokens"].sum()),
-        "prefix_hit_rate": _share(int(admitted["cached_tokens"].sum()), int(admitted["prompt_tokens"].sum())),
+        "recomputed_tokens": int(columns["recomputed_tokens"].sum()),
+        "prefix_hit_rate": _share(cached, prompts),
     }
 
 
@@ -153,9 +154,10 @@ def ttft_parts_s(run: Frames | Digest) -> dict[str, NDArray[np.float64]]:
     (until first scheduled), prefill (until the step that sampled it ended), delivery (detokenizer and HTTP).
     vLLM's TTFT counts from the send: all but the first part.
     """
-    seen = run.requests[run.requests["first_token_s"].notna()]
-    moments = [seen[f"{name}_s"].to_numpy(dtype=np.float64) for name in ("arrival", "send", "queued", "scheduled")]
-    client_s = seen["first_token_s"].to_numpy(dtype=np.float64)
+    columns = request_columns(run)
+    seen = ~np.isnan(columns["first_token_s"])
+    moments = [columns[f"{name}_s"][seen] for name in ("arrival", "send", "queued", "scheduled")]
+    client_s = columns["first_token_s"][seen]
     response_s = run.meta.get("response_s", 0.0)
     assert isinstance(response_s, float | int)
     moments += [client_s - response_s, client_s]

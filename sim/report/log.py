@@ -295,7 +295,7 @@ class RunLog:
         self._settle_all()
         totals.close()
         peak = totals.most_tokens_per_s()
-        return Digest(self._requests.frame(), totals.gaps, totals.steps, peak, dict(meta))
+        return Digest(self._requests, totals.gaps, totals.steps, peak, dict(meta))
 
     def _settle_all(self) -> None:
         for request in list(self._rows):

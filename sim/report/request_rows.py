@@ -13,6 +13,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from workloads import Request
@@ -22,8 +23,9 @@ _TIMES = ("arrival_s", "send_s", "queued_s", "scheduled_s", "first_token_s", "fi
 _COUNTS = ("priority", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "swaps", "recomputed_tokens")
 REQUEST_COLUMNS = ("request_id", *_COUNTS, *_TIMES, "status", "error")
 """Of the table of a run of this version."""
-_STATUS = ("finished", "rejected", "unfinished")
-FINISHED, REJECTED, UNFINISHED = range(len(_STATUS))
+STATUS = ("finished", "rejected", "unfinished")
+FINISHED, REJECTED, UNFINISHED = range(len(STATUS))
+"""What stands for them in columns."""
 _BLANK_ROWS = 1024
 """That are made at once."""
 _NO_TIMES = array("d", [_NAN]).tobytes() * _BLANK_ROWS
@@ -73,21 +75,31 @@ class RequestRows:
         sent = np.array(self.times["send_s"][:rows])[np.array(self.status[:rows]) != REJECTED]
         return float(np.fmin.reduce(sent, initial=_NAN))
 
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """All that is a number, and the status, as its code. They share the rows' memory: no `add` after it."""
+        columns = self.counts | self.times | {"status": self.status}
+        return {name: np.frombuffer(values, values.typecode)[: len(self)] for name, values in columns.items()}
+
+    def texts(self) -> tuple[pa.Array, pa.Array]:
+        """What is text: names, and errors ("" of nobody's). The names share the rows' memory, too."""
+        from sim.report.arrow import texts, texts_between
+
+        return texts_between(self._ids_end, self._ids), texts([self.errors.get(row, "") for row in range(len(self))])
+
     def frame(self) -> pd.DataFrame:
-        """The table `Frames.requests`. It shares the columns' memory: no `add` after it."""
+        """The table `Frames.requests`. It shares the rows' memory: no `add` after it."""
         import pandas as pd
 
-        rows = len(self)
-        columns: dict[str, NDArray[Any]] = {
-            name: np.frombuffer(values, values.typecode)[:rows] for name, values in (self.counts | self.times).items()
-        }
-        status = pd.Categorical.from_codes(np.frombuffer(self.status, np.uint8)[:rows], categories=pd.Index(_STATUS))
-        errors = pd.array([self.errors.get(row, "") for row in range(len(self))], dtype="str")
-        return pd.DataFrame({"request_id": self._names(), **columns, "status": status, "error": errors}, copy=False)
+        columns: dict[str, object] = {**self.columns()}
+        columns["status"] = pd.Categorical.from_codes(self.columns()["status"], categories=pd.Index(STATUS))
+        names, errors = (pd.array(texts, dtype="str") for texts in self.texts())
+        return pd.DataFrame({"request_id": names, **columns, "error": errors}, copy=False)
 
-    def _names(self) -> object:
-        import pandas as pd
-        import pyarrow as pa
 
-        parts = (len(self), pa.py_buffer(self._ids_end), pa.py_buffer(self._ids))
-        return pd.array(pa.LargeStringArray.from_buffers(*parts), dtype="str")
+def columns_of(table: pd.DataFrame) -> dict[str, NDArray[Any]]:
+    """The same as `RequestRows.columns`, of the table `Frames.requests`, as far as it has them."""
+    import pandas as pd
+
+    kinds = dict.fromkeys(_COUNTS, np.int64) | dict.fromkeys(_TIMES, np.float64)
+    columns = {name: table[name].to_numpy(dtype=kind) for name, kind in kinds.items() if name in table}
+    return {**columns, "status": np.asarray(pd.Categorical(table["status"], categories=pd.Index(STATUS)).codes)}

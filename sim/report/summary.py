@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.errors import InputError
-from sim.report.frames import Digest, Itls
+from sim.report.frames import Digest, Itls, request_columns
 from sim.report.insight import insight
+from sim.report.request_rows import FINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pandas as pd
     from numpy.typing import NDArray
 
     from sim.report.frames import Frames
@@ -89,7 +89,7 @@ def summarize_digest(digest: Digest, options: SummaryOptions | None = None) -> d
 
 
 def _result(run: Frames | Digest, options: SummaryOptions, lists: Mapping[str, object]) -> dict[str, object]:
-    client = _client_records(run.requests)
+    client = _client_records(request_columns(run))
     capped = run.meta.get("max_concurrency") is not None
     rated = _request_rate(run) != "inf"
     series: dict[str, NDArray[np.float64] | GapTotals] = {**_series_s(client, queued=capped, rated=rated)}
@@ -107,7 +107,7 @@ def _result(run: Frames | Digest, options: SummaryOptions, lists: Mapping[str, o
 
 def latencies_s(frames: Frames) -> dict[str, NDArray[np.float64]]:
     """TTFT, TPOT, ITL and E2EL of the successful requests in seconds, as vLLM's client counts them."""
-    client = _client_records(frames.requests)
+    client = _client_records(request_columns(frames))
     return {**_series_s(client, queued=False, rated=False), "itl": _itls_s(frames.itls, client.success)}
 
 
@@ -127,27 +127,27 @@ class _Client:
     output_tokens: NDArray[np.int64]
 
 
-def _client_records(table: pd.DataFrame) -> _Client:
-    success = (table["status"] == "finished").to_numpy(dtype=bool)
-    arrival_s = table["arrival_s"].to_numpy(dtype=np.float64)
-    send_s = table["send_s"].fillna(table["arrival_s"]).to_numpy(dtype=np.float64)
-    latency_s = np.where(success, table["finish_s"].to_numpy(dtype=np.float64) - send_s, 0.0)
+def _client_records(columns: Mapping[str, NDArray[Any]]) -> _Client:
+    success = columns["status"] == FINISHED
+    arrival_s, send_s = columns["arrival_s"], columns["send_s"]
+    send_s = np.where(np.isnan(send_s), arrival_s, send_s)
     return _Client(
         success=success,
         start_s=send_s,
-        ttft_s=np.nan_to_num(table["first_token_s"].to_numpy(dtype=np.float64) - send_s),
-        latency_s=latency_s,
+        ttft_s=np.nan_to_num(columns["first_token_s"] - send_s),
+        latency_s=np.where(success, columns["finish_s"] - send_s, 0.0),
         queue_s=send_s - arrival_s,
-        prompt_tokens=table["prompt_tokens"].to_numpy(dtype=np.int64),
-        output_tokens=np.where(success, table["output_tokens"].to_numpy(dtype=np.int64), 0),
+        prompt_tokens=columns["prompt_tokens"],
+        output_tokens=np.where(success, columns["output_tokens"], 0),
     )
 
 
 def duration_s(run: Frames | Digest) -> float:
     """From the workload's start until the last client has its last token, or, cut short, until the last step's end."""
-    ends = [run.requests[column].max() for column in ("send_s", "finish_s")]
-    ends.append(run.steps.end_s if isinstance(run, Digest) else run.steps["end_s"].max())
-    return max((float(end) for end in ends if end == end), default=0.0)
+    columns = request_columns(run)
+    ends_s = [np.fmax.reduce(columns[name], initial=0.0) for name in ("send_s", "finish_s")]
+    ends_s.append(run.steps.end_s if isinstance(run, Digest) else run.steps["end_s"].max())
+    return float(np.fmax.reduce(ends_s))
 
 
 def _series_s(client: _Client, *, queued: bool, rated: bool) -> dict[str, NDArray[np.float64]]:
@@ -242,7 +242,7 @@ class _Rate:
 
 def request_lists(frames: Frames) -> dict[str, NDArray[Any] | Itls | list[str]]:
     """What `--save-detailed` adds, one entry per request, in vLLM's order of keys."""
-    client = _client_records(frames.requests)
+    client = _client_records(request_columns(frames))
     told = zip(frames.requests["error"], frames.requests["status"], strict=True)
     return {
         "input_lens": client.prompt_tokens,

@@ -10,16 +10,19 @@ import json
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sim.errors import InputError
+from sim.report.arrow import numbers, texts_by_code
 from sim.report.frames import Frames, Itls
+from sim.report.request_rows import STATUS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    import pandas as pd
 
     from sim.report.frames import Digest
 
@@ -40,7 +43,12 @@ def write_frames(frames: Frames, folder: Path) -> None:
 
 def write_requests(digest: Digest, folder: Path) -> None:
     """Write the first file only, without token gaps: of a run whose steps were not kept."""
-    _write(_columns(digest.requests), digest.meta, folder / REQUESTS_FILE)
+    numeric = digest.rows.columns()
+    status = texts_by_code(numeric.pop("status"), STATUS)
+    names, errors = digest.rows.texts()
+    columns = {"request_id": names, **{name: numbers(values) for name, values in numeric.items()}}
+    columns |= {"status": status, "error": errors}
+    _write(columns, digest.meta, folder / REQUESTS_FILE)
 
 
 def read_frames(folder: Path) -> Frames:
@@ -89,10 +97,14 @@ def _read(path: Path) -> pa.Table:
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
+    import pandas as pd
+
     return pd.DataFrame({name: _pandas(table.column(name)) for name in table.column_names})
 
 
 def _pandas(column: pa.ChunkedArray) -> object:
+    import pandas as pd
+
     if pa.types.is_string(column.type):
         return pd.array(column.to_pylist(), dtype="str")
     return column.to_numpy()

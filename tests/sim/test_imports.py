@@ -21,6 +21,15 @@ def test_import_sim_loads_nothing_heavy() -> None:
     assert run.stdout.split() == []
 
 
+def test_a_run_that_keeps_no_steps_loads_what_it_needs_and_no_more(tmp_path: Path) -> None:
+    """pandas alone takes as long to load as a thousand requests to simulate."""
+    args = ["replay", "azure-conv", "--limit", "5", "--no-keep-steps", "--out", str(tmp_path / "out")]
+    end = f"atexit.register(lambda: print(*sorted({HEAVY!r} & set(sys.modules))))"
+    code = f"import atexit, sys; from sim.cli.start import main; sys.argv[1:] = {args!r}; {end}; main()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.split("\n")[-2].split() == ["click", "numpy", "pyarrow", "rich", "simpy"]
+
+
 @pytest.mark.parametrize("path", CORE, ids=lambda p: p.name)
 def test_core_leans_on_the_standard_library_alone(path: Path) -> None:
     """The linter's contract lists what is forbidden; this lists what is allowed, so that a new library is caught too.

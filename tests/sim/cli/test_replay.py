@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import sim.cli.replay
@@ -79,6 +80,20 @@ class TestStepsThatAreNotKept:
         monkeypatch.setattr(sim.cli.replay, "MOST_KEPT", 9)
         assert elpase(*args).code == 0
         assert (tmp_path / "out/timeline.json.gz").exists()
+
+    def test_the_table_of_requests_is_the_same_but_for_token_gaps(self, elpase, tmp_path, no_pictures, trace) -> None:
+        """Those who were refused among them."""
+        path = trace("0.0,100,20\n0.1,300,5\n0.2,30,1\n")
+        flags = ("--no-enable-chunked-prefill", "--no-enable-prefix-caching", "--max-num-scheduled-tokens", 100)
+        for steps in ("--keep-steps", "--no-keep-steps"):
+            assert elpase("replay", path, *flags, steps, "--out", tmp_path / steps).code == 0
+        kept, table = (
+            pq.read_table(tmp_path / steps / "requests.parquet") for steps in ("--keep-steps", "--no-keep-steps")
+        )
+        kept = kept.drop_columns("itls_s")
+        assert kept["status"].to_pylist() == ["finished", "rejected", "finished"]
+        assert table.schema.equals(kept.schema)
+        assert table.to_pandas().equals(kept.to_pandas())
 
     def test_what_needs_steps_says_so(self, elpase, tmp_path) -> None:
         out = tmp_path / "out"
