@@ -101,10 +101,10 @@ class TableSteps:
         experts = self.model.experts
         if experts is None:
             return 0.0
-        weights = 3 * self.model.hidden_size * experts.width / self.tp
+        weights = 3 * self.model.hidden_size * experts.moe_intermediate_size / self.tp
         read_bytes = experts.read(tokens) * weights * experts.bits_per_weight / 8
         kernels = self.tables.experts(self.model, self.tp)
-        return kernels.ms(tokens) * self._under_load(2 * tokens * experts.chosen * weights, read_bytes)
+        return kernels.ms(tokens) * self._under_load(2 * tokens * experts.num_experts_per_tok * weights, read_bytes)
 
     def _under_load(self, flop: float, moved_bytes: float) -> float:
         """How much longer a kernel takes in a server: all of `clocks` if arithmetic bounds it, nothing if memory."""

@@ -53,9 +53,9 @@ class ExpertKernels:
             raise InputError(field="quant_method", value=experts.quantization, expected=expected)
         wanted = {
             "hidden_size": model.hidden_size,
-            "inter_size": experts.width,
+            "inter_size": experts.moe_intermediate_size,
             "num_experts": experts.num_experts,
-            "topk": experts.chosen,
+            "topk": experts.num_experts_per_tok,
             "moe_dtype": _DTYPES[experts.quantization],
             "moe_ep_size": 1,
             "moe_tp_size": tp,

@@ -284,7 +284,7 @@ class OpTables:
 
 def dense_width(model: ModelSpec) -> int:
     """Of the MLP that all tokens of a layer pass through, experts that they are routed to apart; 0: there is none."""
-    return model.mlp_width if model.experts is None else model.experts.shared_width
+    return model.mlp_width if model.experts is None else model.experts.shared_expert_intermediate_size
 
 
 def _with_heads(table: pd.DataFrame, heads: int, kv_heads: int, *, prompts: bool) -> pd.DataFrame | None:

@@ -71,8 +71,8 @@ def read_bytes(model: ModelSpec) -> float:
     spared = (embedding_tables(model) - 1) * model.vocab_size * model.hidden_size * element
     experts = model.experts
     if experts is not None:
-        others = (experts.num_experts - experts.chosen) * experts.num_layers
-        spared += int(others * 3 * model.hidden_size * experts.width * experts.bits_per_weight / 8)
+        others = (experts.num_experts - experts.num_experts_per_tok) * experts.num_layers
+        spared += int(others * 3 * model.hidden_size * experts.moe_intermediate_size * experts.bits_per_weight / 8)
     return float(model.weight_bytes - spared)
 
 

@@ -200,9 +200,9 @@ def _kind_notes(steps: TableSteps) -> dict[str, str]:
     if model.experts is not None:
         kernels = steps.tables.experts(model, steps.tp)
         notes["experts"] = (
-            f"{model.experts.num_experts} experts, {model.experts.chosen} of them per token: {FILE}, kernel_source"
-            f" {kernels.kernel}, moe_dtype {kernels.dtype}, distribution {SPREAD} (evenly spread tokens would need"
-            " other times); the router is a GEMM beside them"
+            f"{model.experts.num_experts} experts, {model.experts.num_experts_per_tok} of them per token: {FILE},"
+            f" kernel_source {kernels.kernel}, moe_dtype {kernels.dtype}, distribution {SPREAD} (evenly spread tokens"
+            " would need other times); the router is a GEMM beside them"
         )
     if model.num_window_layers:
         notes["windows"] = (

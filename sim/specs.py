@@ -65,13 +65,12 @@ class GpuSpec:
 
 @dataclass(frozen=True, slots=True)
 class ExpertSpec:
-    """A mixture of experts: what each of its layers has. Widths in elements."""
+    """A mixture of experts: what each of its layers has, by Hugging Face's names. Sizes in elements."""
 
     num_experts: int
-    chosen: int
-    """Experts of one token."""
-    width: int
-    shared_width: int
+    num_experts_per_tok: int
+    moe_intermediate_size: int
+    shared_expert_intermediate_size: int
     """Of experts that every token passes through; 0 where there are none."""
     num_layers: int
     """Layers that have experts; the others have one MLP."""
@@ -81,7 +80,7 @@ class ExpertSpec:
 
     def read(self, tokens: float) -> float:
         """Mean number of experts that so many tokens need, each as likely as any other."""
-        spared: float = (1 - self.chosen / self.num_experts) ** tokens
+        spared: float = (1 - self.num_experts_per_tok / self.num_experts) ** tokens
         return self.num_experts * (1 - spared)
 
 
@@ -173,7 +172,8 @@ class ModelSpec:
             per_layer += qkv + self.hidden_size
         if family == "gpt_oss" and self.experts is not None:
             # A sink per head; biases of the router and of each expert's three matrices.
-            per_layer += self.num_heads + self.experts.num_experts * (1 + 2 * self.experts.width + self.hidden_size)
+            biases = 1 + 2 * self.experts.moe_intermediate_size + self.hidden_size
+            per_layer += self.num_heads + self.experts.num_experts * biases
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tied_embeddings else 2)
         return embeddings + self.hidden_size + per_layer * self.num_layers
 
@@ -198,7 +198,7 @@ class ModelSpec:
 def _mlp_width(config: HfConfig, hidden: int, experts: ExpertSpec | None) -> int:
     if experts is None:
         return _dense_width(config, hidden)
-    return experts.chosen * experts.width + experts.shared_width
+    return experts.num_experts_per_tok * experts.moe_intermediate_size + experts.shared_expert_intermediate_size
 
 
 def _dense_width(config: HfConfig, hidden: int) -> int:
@@ -212,10 +212,10 @@ def _mlp_parameters(config: HfConfig, spec: ModelSpec) -> tuple[int, int]:
     dense = matrices * hidden * _dense_width(config, hidden)
     if experts is None:
         return 0, dense * spec.num_layers
-    routed = matrices * hidden * experts.num_experts * experts.width
+    routed = matrices * hidden * experts.num_experts * experts.moe_intermediate_size
     # The router is one row per expert; Qwen2's shared expert has a gate of one more.
     gate = hidden if config.get("shared_expert_intermediate_size") else 0
-    beside = hidden * (matrices * experts.shared_width + experts.num_experts) + gate
+    beside = hidden * (matrices * experts.shared_expert_intermediate_size + experts.num_experts) + gate
     sparse_layers = experts.num_layers
     return routed * sparse_layers, beside * sparse_layers + dense * (spec.num_layers - sparse_layers)
 
@@ -227,9 +227,9 @@ def _experts(config: HfConfig, layers: int, bits: float) -> ExpertSpec | None:
     quantization = config.quantization()
     return ExpertSpec(
         num_experts=config.integer(*names),
-        chosen=config.integer("num_experts_per_tok", "moe_topk", "top_k_experts", default=1),
-        width=config.integer("moe_intermediate_size", "intermediate_size"),
-        shared_width=_shared_width(config),
+        num_experts_per_tok=config.integer("num_experts_per_tok", "moe_topk", "top_k_experts", default=1),
+        moe_intermediate_size=config.integer("moe_intermediate_size", "intermediate_size"),
+        shared_expert_intermediate_size=_shared_width(config),
         num_layers=_sparse_layers(config, layers),
         bits_per_weight=bits if quantization is None else quantization.bits_per_weight,
         quantization="" if quantization is None else quantization.method,

@@ -15,7 +15,14 @@ from sim.errors import InputError
 from sim.specs import ExpertSpec, gpu_spec, model_spec
 
 DENSE = model_spec("qwen3-14b")
-EXPERTS = ExpertSpec(num_experts=16, chosen=2, width=1024, shared_width=0, num_layers=40, bits_per_weight=16)
+EXPERTS = ExpertSpec(
+    num_experts=16,
+    num_experts_per_tok=2,
+    moe_intermediate_size=1024,
+    shared_expert_intermediate_size=0,
+    num_layers=40,
+    bits_per_weight=16,
+)
 MODEL = replace(DENSE, mlp_width=2048, experts=EXPERTS)
 LAYERS = 40
 
@@ -41,7 +48,7 @@ def test_a_layer_is_attention_router_and_experts(kernel_folder: Path) -> None:
     macs = 5120 * 7168 + 5120 * 5120 + 64 * 5120
     expected = LAYERS * (macs * 100 * 1e-9 + 1.1) + 151_936 * 5120 * 100 * 1e-9
     assert tables.linear_ms(MODEL, 100, 100) == pytest.approx(expected, rel=1e-6)
-    shared = replace(MODEL, experts=replace(EXPERTS, shared_width=512))
+    shared = replace(MODEL, experts=replace(EXPERTS, shared_expert_intermediate_size=512))
     assert tables.matrices(shared, 4)[0] == [*layer, (256, 5120), (5120, 128)]
     assert (dense_width(DENSE), dense_width(MODEL), dense_width(shared)) == (17_408, 0, 512)
 
@@ -78,7 +85,7 @@ def test_a_window_makes_later_chunks_of_a_prompt_alike(kernel_folder: Path) -> N
     ("changed", "told"),
     [
         ({"num_experts": 8}, "moe_perf.parquet: num_experts: got 8, expected kernels timed for it"),
-        ({"chosen": 4}, "moe_perf.parquet: topk: got 4"),
+        ({"num_experts_per_tok": 4}, "moe_perf.parquet: topk: got 4"),
         ({"quantization": "mxfp4"}, "moe_perf.parquet: moe_dtype: got 'w4a16_mxfp4'"),
         ({"quantization": "awq"}, "quant_method: got 'awq', expected mxfp4, or weights without quantization"),
         ({"num_layers": 39}, "layers with experts: got 39, expected experts in all 40 layers"),
