@@ -34,7 +34,7 @@ class Block:
     block_hash: int | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Extent:
     """Free blocks that hold text which nobody will look for, freed at once."""
 

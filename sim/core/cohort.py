@@ -246,8 +246,11 @@ class Cohort:
 
     def _hash(self, rounds: int) -> None:
         """The tokens of so many rounds are known and computed."""
+        if not self._hashes:
+            self._hashed_rounds = max(self._hashed_rounds, rounds)
+            return
         while self._hashed_rounds < rounds:
-            self._hashed_rounds = self._hashed_rounds + 1 if self._hashes else rounds
+            self._hashed_rounds += 1
             due = self._hashes.pop(self._hashed_rounds, None)
             for request in due or ():
                 self._settle(request)

@@ -88,14 +88,7 @@ class Scheduler(Outputs):
 
     def schedule(self) -> StepPlan:
         """Decide the next step. Sync: its plan must be answered by `commit` before the next call."""
-        config = self.config
-        step = StepInMaking(
-            token_budget=config.token_budget,
-            input_budget=config.max_num_batched_tokens,
-            threshold=self._long_prefill_threshold(),
-            num_draft_slots=config.num_draft_slots,
-            num_placeholders=int(config.async_scheduling),
-        )
+        step = StepInMaking(self.config, self._long_prefill_threshold())
         self._schedule_running(step)
         if step.preempted:
             step.limit = Limit.PREEMPTION

@@ -7,8 +7,8 @@ C-speed passes over lists instead of an object per request. Not for deciding (sc
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sim.core.request import Request
@@ -86,13 +86,12 @@ class StepPlan(NamedTuple):
     """Blocks of host memory in use after the call."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutcome:
+class StepOutcome(NamedTuple):
     """What the model answered to a plan, aligned with its `requests`."""
 
     num_sampled: list[int]
     """Tokens sampled: 0 for partial positions, else 1 + accepted drafts."""
-    stopped: dict[int, int] = field(default_factory=dict)
+    stopped: Mapping[int, int] = MappingProxyType({})
     """Position -> its how manieth sampled token is a stop token (1: the first); what follows it is dropped."""
     num_new_drafts: list[int] | None = None
     """Sync speculation: tokens that the drafter proposes for each position, to be verified next. Async: None."""

@@ -2,46 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from sim.core.request import Request
-from sim.core.step import Limit, StepPlan, Transfer
+from sim.core.step import Limit, StepPlan
+
+if TYPE_CHECKING:
+    from sim.core.config import SchedulerConfig
+    from sim.core.request import Request
+    from sim.core.step import Transfer
 
 
-@dataclass(slots=True)
 class StepInMaking:
-    """One `schedule()` call's state. Columns as in `StepPlan`."""
+    """One `schedule()` call's state. Columns as in `StepPlan`.
 
-    token_budget: int
-    input_budget: int
-    """max_num_batched_tokens less what was scheduled, tokens and draft slots."""
-    threshold: int
-    """Cap on each request's tokens; at least the budget where there is none."""
-    num_draft_slots: int
-    num_placeholders: int
-    """1 where a step is decided before the output of the last is back: each sampled token counts as known; else 0."""
-    requests: list[Request] = field(default_factory=list)
-    num_scheduled_tokens: list[int] = field(default_factory=list)
-    num_computed_tokens: list[int] = field(default_factory=list)
-    chunks: list[int] = field(default_factory=list)
-    partial: list[int] = field(default_factory=list)
-    drafts: dict[Request, int] = field(default_factory=dict)
-    admitted: list[tuple[Request, int]] = field(default_factory=list)
-    preempted: list[Request] = field(default_factory=list)
-    swapped_out: list[tuple[Request, int]] = field(default_factory=list)
-    swapped_in: list[tuple[Request, int]] = field(default_factory=list)
-    loads: list[Transfer] = field(default_factory=list)
-    stores: list[Transfer] = field(default_factory=list)
-    flushes: list[int] = field(default_factory=list)
-    host_queries: int = 0
-    prompt_in_flight: bool = False
-    """A running request was scheduled that had not caught up in its step before."""
-    limit: Limit = Limit.NOTHING
-    budget: int = field(init=False)
-    """Tokens that the next request may take."""
+    threshold: the cap on each request's tokens; at least the budget where there is none. num_placeholders: 1 where a
+    step is decided before the output of the last is back, and each sampled token counts as known; else 0.
+    """
 
-    def __post_init__(self) -> None:
-        self._spend(0, 0)
+    def __init__(self, config: SchedulerConfig, threshold: int) -> None:
+        self.threshold = threshold
+        self.num_draft_slots = config.num_draft_slots
+        self.num_placeholders = int(config.async_scheduling)
+        self.token_budget = config.token_budget
+        self.input_budget = config.max_num_batched_tokens
+        """max_num_batched_tokens less what was scheduled, tokens and draft slots."""
+        self.budget = min(self.token_budget, self.input_budget - self.num_draft_slots)
+        """Tokens that the next request may take."""
+        self.requests: list[Request] = []
+        self.num_scheduled_tokens: list[int] = []
+        self.num_computed_tokens: list[int] = []
+        self.chunks: list[int] = []
+        self.partial: list[int] = []
+        self.drafts: dict[Request, int] = {}
+        self.admitted: list[tuple[Request, int]] = []
+        self.preempted: list[Request] = []
+        self.swapped_out: list[tuple[Request, int]] = []
+        self.swapped_in: list[tuple[Request, int]] = []
+        self.loads: list[Transfer] = []
+        self.stores: list[Transfer] = []
+        self.flushes: list[int] = []
+        self.host_queries = 0
+        self.prompt_in_flight = False
+        """A running request was scheduled that had not caught up in its step before."""
+        self.limit = Limit.NOTHING
 
     def _spend(self, num_tokens: int, num_slots: int) -> None:
         self.token_budget -= num_tokens

@@ -7,6 +7,7 @@ has been read and thought about.
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -42,8 +43,10 @@ class Client:
         self._is_capped = max_in_flight is not None
         self._free_slots = inf if max_in_flight is None else max_in_flight
         self._slot_freed: simpy.Event | None = None
-        self.next_arrival_s = inf
-        """When the next request will be sent, unless turns or answers bring one sooner; inf where only these do."""
+        self._on_their_way_s: list[float] = []
+        """A heap: when requests that have been sent reach the engine."""
+        self._next_s = inf
+        """When the one does that is sent next."""
         self._answered: dict[str, float] = {}
         """Request id -> when its answer was read, of requests that have an `output_content` to go on from."""
         self._continued: set[str] = set()
@@ -55,6 +58,12 @@ class Client:
         """Start. `submit(row, request)` is called when a request reaches the engine's queue."""
         self._submit = submit
         self._env.process(self._send_all())
+
+    @property
+    def next_submit_s(self) -> float:
+        """When somebody reaches the engine, unless turns, answers or a shorter prompt behind it bring one sooner."""
+        on_their_way_s, next_s = self._on_their_way_s, self._next_s
+        return on_their_way_s[0] if on_their_way_s and on_their_way_s[0] < next_s else next_s
 
     def awaits(self, request: Request) -> bool:
         """The request's answer changes what is sent next, so `answered` must be called."""
@@ -73,6 +82,7 @@ class Client:
 
     def _send_all(self) -> Generator[simpy.Event]:
         env = self._env
+        now_s = env.now
         for row, request in enumerate(self._requests):
             self._log.arrived(request)
             if request.output_content is not None:
@@ -80,13 +90,14 @@ class Client:
             if request.after is not None:
                 self._hold(row, request)
                 continue
-            if request.arrival_s > env.now:
-                self.next_arrival_s = request.arrival_s
-                yield env.timeout(request.arrival_s - env.now)
+            if request.arrival_s > now_s:
+                self._next_s = request.arrival_s + self._path_s(request)
+                yield env.timeout(request.arrival_s - now_s)
+                self._next_s, now_s = inf, env.now
             if self._free_slots < 1:
                 yield from self._wait_for_slot()
-            self._send(row, request)
-        self.next_arrival_s = inf
+                now_s = env.now
+            self._send(row, request, now_s)
 
     def _hold(self, row: int, request: Request) -> None:
         assert request.after is not None
@@ -103,7 +114,7 @@ class Client:
         yield self._env.timeout(max(0.0, due_s - self._env.now))
         self._log.due(row, self._env.now)
         yield from self._wait_for_slot()
-        self._send(row, request)
+        self._send(row, request, self._env.now)
 
     def _wait_for_slot(self) -> Generator[simpy.Event]:
         while self._free_slots < 1:
@@ -111,10 +122,19 @@ class Client:
                 self._slot_freed = self._env.event()
             yield self._slot_freed
 
-    def _send(self, row: int, request: Request) -> None:
+    def _send(self, row: int, request: Request, now_s: float) -> None:
         self._free_slots -= 1
-        self._log.sent(row, self._env.now)
-        terms = self._terms
-        delay_s = terms.request_s + terms.request_token_s * request.prompt_tokens
+        self._log.sent(row, now_s)
+        path_s = self._path_s(request)
+        heappush(self._on_their_way_s, now_s + path_s)
+
+        def reach() -> None:
+            heappop(self._on_their_way_s)
+            self._submit(row, request)
+
         # No process per request: a call is an event, a process would be three.
-        self._env.call(lambda: self._submit(row, request), delay_s)
+        self._env.call(reach, path_s)
+
+    def _path_s(self, request: Request) -> float:
+        """From the client to the engine."""
+        return self._terms.request_s + self._terms.request_token_s * request.prompt_tokens

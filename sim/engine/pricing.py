@@ -53,7 +53,7 @@ class Pricing:
         """A step's price."""
         shape = StepShape.from_plan(plan)
         graph = self._graphs.run(shape.num_tokens, shape.num_seqs, shape.chunk_tokens)
-        why = self.profile.outside(shape)
+        why = self.profile.domain.outside(shape)
         if why is not None:
             why = f"a step's {why} of profile {self.profile.name}"
             if self._outside == "raise":

@@ -245,19 +245,21 @@ class Replica:
             return None
         if not (self._log.is_quiet(len(running)) if flying is None else flying.is_for(running)):
             return None
-        stretches, finishes = outlook(self.scheduler, self._rounds_ahead())
+        now_s, next_submit_s = self._env.now, self._client.next_submit_s
+        stretches, finishes = outlook(self.scheduler, self._rounds_until(next_submit_s - now_s))
         costs_s = self._pricing.price_decodes(stretches) if stretches else []
         if not costs_s:
             return None
         in_flight_end_s = None if flying is None else flying.end_s
         stops = finishes if self._awaited else []
-        return plan_leap(self._env.now, self.scheduler.num_held, costs_s, in_flight_end_s, stops)
+        leap = plan_leap(now_s, self.scheduler.num_held, costs_s, in_flight_end_s, stops)
+        leap.shorten(next_submit_s)
+        return leap
 
-    def _rounds_ahead(self) -> int:
-        """Rounds that are worth planning: not many after the next request comes."""
-        ahead_s = self._client.next_arrival_s - self._env.now
+    def _rounds_until(self, ahead_s: float) -> int:
+        """Rounds that are worth planning where somebody comes in so many seconds: not many after that."""
         if self._round_s and 0 < ahead_s < _LONG_LEAP * self._round_s:
-            return int(1.1 * ahead_s / self._round_s) + 3
+            return int(1.05 * ahead_s / self._round_s) + 3
         return self._longest_leap
 
     def _take_leap(self, leap: Leap) -> Generator[simpy.Event]:

@@ -202,8 +202,8 @@ class RunLog:
             sum([hit for _, hit in plan.admitted]),
             *largest,
             len(plan.swapped_out),
-            _num_blocks(plan.swapped_out) + _num_blocks(plan.stores),
-            _num_blocks(plan.swapped_in) + _num_blocks(plan.loads),
+            _num_blocks(plan.swapped_out, plan.stores) if plan.swapped_out or plan.stores else 0,
+            _num_blocks(plan.swapped_in, plan.loads) if plan.swapped_in or plan.loads else 0,
             plan.host_queries,
             plan.num_host_blocks,
             sampled.num_draft_tokens,
@@ -303,5 +303,5 @@ class RunLog:
         self._hand_on(len(self._steps))
 
 
-def _num_blocks(moved: Sequence[tuple[object, int]]) -> int:
-    return sum([blocks for _, blocks in moved]) if moved else 0
+def _num_blocks(*moved: Sequence[tuple[object, int]]) -> int:
+    return sum([blocks for each in moved for _, blocks in each])
