@@ -1,6 +1,8 @@
 # make demo   installs elpase into .venv, then replays the built-in workload on the shipped profile; results in demo/
 # make test   installs what the tests need as well, then runs every one
 # make check  formatting, lint, types, who may import whom
+# make compiled  the same elpase, compiled by mypyc, in .venv-compiled: some minutes; needs a C compiler
+# make test-compiled  every test on that one, and that its results are those of .venv to the bit
 # make bench  speed and memory; make bench-million: with a run of a million requests, which takes some minutes
 # make results  every study under results/sweeps/ again: tables, pictures, the tables of their pages; some 15 minutes
 # make conform-live  new random cases, decided by the real vLLM (CPU build, 2 GB) and compared at once
@@ -14,7 +16,7 @@ BIN := $(VENV)/bin
 PACKAGE := $(VENV)/.has-elpase
 TOOLS := $(VENV)/.has-elpase-and-tools
 
-.PHONY: setup demo test check bench bench-million results conform-live clean
+.PHONY: setup demo test check compiled test-compiled bench bench-million results conform-live clean
 
 setup: $(TOOLS)
 
@@ -48,6 +50,36 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+COMPILED := .venv-compiled
+# With what its tests need; what it is made of: it is made anew when anything of that changes.
+COMPILED_TOOLS := $(COMPILED)/.has-elpase-and-tools
+SOURCES := $(shell find sim calibrate workloads -type f -not -name '*.pyc')
+
+compiled: $(COMPILED)/.has-elpase
+
+# An sdist, then a wheel from it: in the checkout nothing is compiled, so that what is edited is what runs.
+$(COMPILED)/.has-elpase: pyproject.toml $(SOURCES)
+	@$(PYTHON) -c "$$NEEDS_A_COMPILER"
+	@echo "Compiling elpase and installing it into $(COMPILED): some minutes."
+	$(PYTHON) -m venv --clear $(COMPILED)
+	$(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check build
+	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(COMPILED)/bin/python -m build --outdir $(COMPILED)/dist >$(COMPILED)/build.log 2>&1 \
+	  || { tail -n 20 $(COMPILED)/build.log >&2; exit 1; }
+	$(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check $(COMPILED)/dist/*.whl
+	$(COMPILED)/bin/elpase --version
+	@touch $@
+
+define NEEDS_A_COMPILER
+import os, shutil, sys, sysconfig
+from pathlib import Path
+compiler = (os.environ.get('CC') or sysconfig.get_config_var('CC') or 'cc').split()[0]
+if not shutil.which(compiler):
+    sys.exit(f'make compiled needs a C compiler, and there is no {compiler}: install gcc, or name another by CC=...')
+if not Path(sysconfig.get_path('include'), 'Python.h').exists():
+    sys.exit('make compiled needs the headers of Python: install python3-dev, or try PYTHON=...')
+endef
+export NEEDS_A_COMPILER
+
 bench: setup
 	$(BIN)/python -m benchmarks
 
@@ -71,5 +103,5 @@ conform-live: setup $(VLLM)/bin/python
 	$(BIN)/elpase conform --live $(VLLM)/bin/python --cases $(CASES)
 
 clean:
-	rm -rf $(VENV) $(VLLM) demo results/.runs dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(COMPILED) $(VLLM) demo results/.runs dist build .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

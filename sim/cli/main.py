@@ -11,6 +11,7 @@ import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -82,6 +83,15 @@ class VerbGroup(click.Group):
             formatter.write_dl([(name, verb.help) for name, verb in self._verbs.items()])
 
 
+def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    """The version, and whether the hot modules are loaded as C: where one of them lies, which no flag can belie."""
+    if value:
+        file = import_module("sim.core.block_pool").__file__ or ""
+        compiled = "yes" if file.endswith(tuple(EXTENSION_SUFFIXES)) else "no"
+        click.echo(f"elpase {sim.__version__} (compiled: {compiled})")
+        ctx.exit()
+
+
 def _dashed(name: str) -> str:
     return name.replace("_", "-")
 
@@ -92,7 +102,9 @@ def _dashed(name: str) -> str:
     # vLLM takes `--max_num_seqs` for `--max-num-seqs`, so do we.
     context_settings={"token_normalize_func": _dashed, "help_option_names": ["-h", "--help"]},
 )
-@click.version_option(sim.__version__, prog_name="elpase", message="%(prog)s %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
 def cli() -> None:
     """Simulate vLLM serving: the V1 scheduler's decisions, a profile's times, no GPU.
 

@@ -13,6 +13,7 @@ from typing import IO
 import click
 import pytest
 
+import sim
 from sim.cli.main import VERBS, Verb, main
 from sim.errors import InputError
 from workloads.errors import TraceError
@@ -84,10 +85,18 @@ def test_every_verb_of_the_table_shows_its_help(name: str, capsys: pytest.Captur
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    import sim
-
+    """And whether it is the compiled build, whose extension modules lie beside the sources."""
+    extensions = [path for path in Path(sim.__path__[0]).rglob("*.*") if path.suffix in (".so", ".pyd")]
     assert exit_code("--version") == 0
-    assert capsys.readouterr().out == f"elpase {sim.__version__}\n"
+    assert capsys.readouterr().out == f"elpase {sim.__version__} (compiled: {'yes' if extensions else 'no'})\n"
+
+
+def test_the_version_says_what_is_loaded(monkeypatch, capsys) -> None:
+    """A module of the run itself is asked, so a build that fell back to plain Python cannot call itself compiled."""
+    for file, compiled in (("block_pool.cpython-311-x86_64-linux-gnu.so", "yes"), ("block_pool.py", "no")):
+        monkeypatch.setattr("sim.core.block_pool.__file__", f"/somewhere/sim/core/{file}")
+        assert exit_code("--version") == 0
+        assert capsys.readouterr().out.endswith(f"(compiled: {compiled})\n")
 
 
 def test_no_verb_shows_the_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
