@@ -85,7 +85,7 @@ def read_cycles(path: str | os.PathLike[str]) -> Iterator[StepCycles]:
             raise InputError(file=path, line=row + 2, field=column, value=value, expected=expected)
     for _, rows in table.groupby(["experiment_id", "model", "tp"], sort=False):
         busy = rows[rows["batch_num_prefill_reqs"] + rows["batch_num_decode_reqs"] > 0]
-        columns = (busy[c].to_numpy(int) for c in _COLUMNS[3:7])
+        columns = (busy[c].to_numpy(int).tolist() for c in _COLUMNS[3:7])
         shapes = [_shape(*row) for row in zip(*columns, strict=True)]
         name, model, tp = rows[["experiment_id", "model", "tp"]].iloc[0]
         yield StepCycles(str(name), str(model), int(tp), shapes, busy["cycle_us"].to_numpy(float) / 1e6)

@@ -1,13 +1,25 @@
-"""A profile whose steps all take the same time, so that queueing theory has the answer."""
+"""A profile whose steps all take the same time, so that queueing theory has the answer; what is skipped when compiled."""
 
 from __future__ import annotations
 
+from importlib.machinery import EXTENSION_SUFFIXES
+
 import pytest
+
+import sim.core.block_pool
 
 from sim.latency.model import FusedLaw
 from sim.latency.profile import ClientTerms, Domain, Profile
 
 ANY = (0.0, float("inf"))
+COMPILED = str(sim.core.block_pool.__file__).endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The mark plain_python says what of a test mypyc's classes and functions do not let happen."""
+    for mark in item.iter_markers("plain_python"):
+        if COMPILED:
+            pytest.skip(f"compiled: {mark.args[0]}")
 
 
 @pytest.fixture

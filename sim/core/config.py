@@ -5,7 +5,7 @@ Not for defaults by device or for flags as users write them: that is `sim.config
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from sim.errors import InputError
@@ -77,6 +77,10 @@ class SchedulerConfig:
         _require(self.num_host_blocks >= 0, "num_host_blocks", self.num_host_blocks, "0 or more")
         self._check_budgets()
         self._check_threshold()
+
+    def __reduce__(self) -> tuple[type[SchedulerConfig], tuple[object, ...]]:
+        """To pickle its fields: attributes cannot be set afterwards, and compiled it has no other way."""
+        return SchedulerConfig, tuple(getattr(self, field.name) for field in fields(self))
 
     def _check_budgets(self) -> None:
         budget = self.max_num_batched_tokens

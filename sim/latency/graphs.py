@@ -62,6 +62,10 @@ class Graphs:
         object.__setattr__(self, "decode_padding", _staircase(decodes, GraphMode.FULL))
         object.__setattr__(self, "mixed_padding", _staircase(mixed, self.mixed_mode))
 
+    def __reduce__(self) -> tuple[type[Graphs], tuple[object, ...]]:
+        """To pickle what it is made of: attributes cannot be set afterwards, and compiled it has no other way."""
+        return Graphs, (self.sizes, self.mixed, self.decode_sizes, self.query_len, self.mixed_mode)
+
     def run(self, num_tokens: int, num_seqs: int, chunk_tokens: int) -> GraphRun:
         """How a step of so many tokens runs, of which `chunk_tokens` are in chunks."""
         decodes = not chunk_tokens and num_tokens == self.query_len * num_seqs

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import sim
 from sim import EngineConfig, simulate
 from workloads import builtin
 
@@ -147,7 +148,7 @@ def test_a_file_is_told_with_its_window_format_and_skipped_rows(made, tmp_path) 
 def test_no_folder_of_the_machine_gets_into_a_result(made, elpase, tmp_path, monkeypatch) -> None:
     """The same trace and profile, by an absolute path and by another one: the same bytes, in the tables too."""
     profile = tmp_path / "mine.json"
-    shutil.copy(Path(__file__).parents[3] / "sim/latency/profiles/h100-qwen3-14b.json", profile)
+    shutil.copy(Path(sim.__path__[0]) / "latency/profiles/h100-qwen3-14b.json", profile)
     first = made(AZURE, "--profile", profile, "--limit", 4)
     assert str(tmp_path).encode() not in first
     assert b"azure_2023.csv" in first

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import sim
 
 # Ctrl-C comes with the import of a certain module, which is as early or as late as one likes.
 CODE = """
@@ -40,7 +43,8 @@ def test_ctrl_c_while_modules_are_loaded(module: str) -> None:
 def test_little_is_loaded_before_the_handler_stands() -> None:
     """What `import sim.cli.start` brings is what can still be interrupted with a traceback."""
     code = "import sys; before = set(sys.modules); import sim.cli.start; print(*sorted(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
+    home = {"PYTHONPATH": str(Path(sim.__path__[0]).parent)}  # -S: without site-packages, where it may be installed
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=home)
     ours = {"sim", "sim.cli", "sim.cli.start"}
     loaded = set(done.stdout.split())
     assert ours <= loaded

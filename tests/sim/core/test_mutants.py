@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -376,7 +377,9 @@ def mutate(folder: Path, monkeypatch, module: str, old: str, new: str):
     monkeypatch.setattr("sim.conformance.BlockHasher", core["block_hash"].BlockHasher)
 
     def make_scheduler(settings):
-        own = core["config"].SchedulerConfig(**{field: getattr(settings, field) for field in settings.__slots__})
+        own = core["config"].SchedulerConfig(
+            **{field.name: getattr(settings, field.name) for field in fields(settings)}
+        )
         return core["make"].make_scheduler(own)
 
     return make_scheduler

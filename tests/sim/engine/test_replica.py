@@ -318,6 +318,7 @@ def test_a_load_that_never_fits_is_named():
     assert result.requests["status"].tolist() == ["finished", "finished"]
 
 
+@pytest.mark.plain_python("the replica makes its requests without looking the name up")
 def test_two_that_preempt_each_other_for_ever_are_named(constant_profile, monkeypatch):
     """Equal priorities and arrival times with the admission gate off: a livelock of vLLM's own."""
     from sim.core.request import Request as CoreRequest

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
+from sim.core.step import Limit, StepPlan
 from sim.drafters import NO_DRAFTER, DrafterSize
 from sim.latency import FusedLaw, Graphs, StepShape
 from sim.latency.drafter import drafting_s
@@ -16,16 +15,22 @@ LAW = FusedLaw(
 )  # fmt: skip
 
 
-def plan(rows: list[tuple[int, int]], drafts: dict[int, int]) -> SimpleNamespace:
+def plan(rows: list[tuple[int, int]], drafts: dict[int, int]) -> StepPlan:
     """(tokens, context before) of each request, and which of these tokens are drafts."""
-    return SimpleNamespace(
-        requests=rows,
+    return StepPlan(
+        requests=[],
         num_scheduled_tokens=[n for n, _ in rows],
         num_computed_tokens=[before for _, before in rows],
         chunks=[i for i, (n, _) in enumerate(rows) if n > 1],
         partial=[],
         num_drafts=drafts,
+        admitted=[],
+        preempted=[],
         total_num_scheduled_tokens=sum(n for n, _ in rows),
+        num_running=len(rows),
+        num_waiting=0,
+        num_free_blocks=0,
+        limit=Limit.NOTHING,
     )
 
 
