@@ -51,8 +51,7 @@ check: setup
 	$(BIN)/lint-imports --no-cache
 
 COMPILED := .venv-compiled
-# With what its tests need; what it is made of: it is made anew when anything of that changes.
-COMPILED_TOOLS := $(COMPILED)/.has-elpase-and-tools
+# It is made anew when anything of these changes.
 SOURCES := $(shell find sim calibrate workloads -type f -not -name '*.pyc')
 
 compiled: $(COMPILED)/.has-elpase
@@ -68,6 +67,15 @@ $(COMPILED)/.has-elpase: pyproject.toml $(SOURCES)
 	$(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check $(COMPILED)/dist/*.whl
 	$(COMPILED)/bin/elpase --version
 	@touch $@
+
+# In a folder without the packages, so that the tests find the installed ones. What is asked of a checkout is left out.
+test-compiled: compiled setup
+	$(BIN)/python -m pytest tests/test_compiled.py
+	$(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo $(COMPILED)/dist/*.whl)[dev]"
+	rm -rf $(COMPILED)/elpase && mkdir $(COMPILED)/elpase
+	tar -xf $(COMPILED)/dist/*.tar.gz -C $(COMPILED)/elpase --strip-components 1
+	cd $(COMPILED)/elpase && rm -r sim calibrate workloads && ../bin/python -m pytest -n auto \
+	  --ignore tests/test_house_style.py --ignore tests/test_packaging.py --ignore tests/test_compiled.py
 
 define NEEDS_A_COMPILER
 import os, shutil, sys, sysconfig

@@ -1,4 +1,7 @@
-"""A profile whose steps all take the same time, so that queueing theory has the answer; what is skipped when compiled."""
+"""A profile whose steps all take the same time, so that queueing theory has the answer.
+
+And what the mark plain_python does: on the compiled build such a test is skipped.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from importlib.machinery import EXTENSION_SUFFIXES
 import pytest
 
 import sim.core.block_pool
-
 from sim.latency.model import FusedLaw
 from sim.latency.profile import ClientTerms, Domain, Profile
 
@@ -16,7 +18,7 @@ COMPILED = str(sim.core.block_pool.__file__).endswith(tuple(EXTENSION_SUFFIXES))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """The mark plain_python says what of a test mypyc's classes and functions do not let happen."""
+    """The mark says what a test does that compiled modules do not let happen."""
     for mark in item.iter_markers("plain_python"):
         if COMPILED:
             pytest.skip(f"compiled: {mark.args[0]}")

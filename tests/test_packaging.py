@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -35,6 +36,14 @@ def test_the_wheel_holds_the_packages_with_their_data_and_nothing_else(dist: Pat
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert names == shipped_files()
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
+
+
+def test_what_is_compiled_is_there() -> None:
+    """A module that was renamed would silently no longer be compiled."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    include = build["targets"]["wheel"]["hooks"]["mypyc"]["include"]
+    assert [file for file in include if not (ROOT / file.removeprefix("/")).is_file()] == []
+    assert include == sorted(set(include))
 
 
 def test_the_sdist_holds_all_that_the_tests_need(dist: Path) -> None:
