@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from dataclasses import asdict, fields, replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from calibrate.samples import COLUMNS, Origin, Samples
 from sim.errors import InputError
+from sim.output import write_bytes_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,15 +67,9 @@ def write_samples(path: str | os.PathLike[str], samples: Samples) -> None:
     columns["device"] = pa.array([origin.device] * len(samples), _TEXT)
     document = json.dumps({"version": _VERSION, "origin": asdict(origin)})
     table = pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
-    target = Path(path).resolve()
-    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-    try:
-        pq.write_table(table.replace_schema_metadata({_KEY: document}), aside, compression="zstd")
-        aside.replace(target)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, os.fspath(path)) if error.errno else error from error
-    finally:
-        aside.unlink(missing_ok=True)
+    written = BytesIO()
+    pq.write_table(table.replace_schema_metadata({_KEY: document}), written, compression="zstd")
+    write_bytes_atomic(path, written.getvalue())
 
 
 def read_samples(path: str | os.PathLike[str]) -> Samples:

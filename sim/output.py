@@ -31,12 +31,17 @@ def write_bytes_atomic(path: str | os.PathLike[str], content: bytes) -> None:
     A link is followed. A device or pipe (`/dev/stdout`) is written to, not replaced.
     Raises OSError naming `path`.
     """
-    target = Path(path).resolve()
-    if target.is_dir():
+    named = Path(path)
+    if named.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    if target.exists() and not target.is_file():
-        target.write_bytes(content)
+    # As it is named: where stdout is a pipe, what /dev/stdout is a link to cannot be opened by its name.
+    if named.exists() and not named.is_file():
+        try:
+            named.write_bytes(content)
+        except OSError as error:
+            raise _blaming(error, path) from error
         return
+    target = named.resolve()
     aside = _aside(target.parent, target.name)
     try:
         with aside.open("wb") as file:

@@ -182,6 +182,8 @@ def _instead(error: click.NoSuchOption) -> str:
 
 def _flush_stdout() -> None:
     """Write out what is left; if that fails, let the interpreter's own last try go nowhere instead of complaining."""
+    if sys.stdout is None:  # as Python has it where it was closed (`>&-`)
+        return
     try:
         sys.stdout.flush()
     except OSError:

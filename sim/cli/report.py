@@ -29,10 +29,11 @@ def command(folder: Path, profile: str | None, output: Path | None) -> None:
     Example: elpase report run -o report.html
     """
     # Heavy libraries are loaded only when there is something to write.
-    from sim.report.finished import read_finished
+    from sim.report.finished import read_finished, require_whole_result
     from sim.report.page.page import run_page
 
     run = read_finished(folder)
+    require_whole_result(run)
     page = run_page(run, _why(run, profile))
     output = output or folder / "report.html"
     write_text_atomic(output, page)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Collection, Mapping
 
+MOST = 1e30
+"""Beyond any count, rate or time, and small enough for sums and squares of such to stay finite."""
+
 
 class Fields:
     """One JSON object of a file, asked field by field. Every question raises InputError when the answer will not do."""
@@ -51,6 +54,13 @@ class Fields:
             raise self.wrong(name, f"at most {most}")
         return value
 
+    def truth(self, name: str) -> bool:
+        """True or false."""
+        value = self.table.get(name)
+        if not isinstance(value, bool):
+            raise self.wrong(name, "true or false")
+        return value
+
     def one_of(self, name: str, known: Collection[str]) -> str:
         """One of the texts in `known`."""
         value = self.text(name)
@@ -58,7 +68,7 @@ class Fields:
             raise self.wrong(name, f"one of {', '.join(known)}")
         return value
 
-    def number(self, name: str, least: float = 0.0, most: float = sys.float_info.max) -> float:
+    def number(self, name: str, least: float = 0.0, most: float = MOST) -> float:
         """A number from `least` to `most`, both finite."""
         value = self.table.get(name)
         if not _is_number(value) or not least <= value <= most:

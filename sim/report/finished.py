@@ -14,6 +14,7 @@ from sim.errors import InputError
 from sim.latency.fields import Fields
 from sim.report.request_rows import REQUEST_COLUMNS
 from sim.report.step_rows import STEP_COLUMNS
+from sim.report.summary import summarize
 from sim.report.tables import REQUESTS_FILE, STEPS_FILE, read_frames
 
 if TYPE_CHECKING:
@@ -54,7 +55,27 @@ def read_finished(folder: Path) -> FinishedRun:
         )
     if any(sim.get(name) != frames.meta.get(name) for name in ("trace", "seed")):
         raise InputError(f"{folder}: {RESULT_FILE} and {REQUESTS_FILE} are of different runs")
+    _require_like(
+        said, {name: value for name, value in summarize(frames, detailed=False).items() if _asked(name, said)}
+    )
     return FinishedRun(folder, frames, said.table)
+
+
+def _asked(name: str, said: Fields) -> bool:
+    """Whether it must be there: which latencies are told is the user's choice."""
+    return not name.endswith("_ms") or name in said.table
+
+
+def _require_like(said: Fields, made: Mapping[str, Any]) -> None:
+    for name, value in made.items():
+        if isinstance(value, dict):
+            _require_like(said.object(name), value)
+        elif isinstance(value, bool):
+            said.truth(name)
+        elif isinstance(value, int | float):
+            said.number(name)
+        elif isinstance(value, str) and not isinstance(said.table.get(name), str):
+            raise said.wrong(name, "a text")
 
 
 def require_this_version(frames: Frames, told: str) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.errors import InputError
+from sim.latency.fields import MOST
 from sim.report.frames import Digest, Itls, request_columns
 from sim.report.insight import insight
 from sim.report.request_rows import FINISHED
@@ -365,7 +366,7 @@ def _slo(pair: str) -> tuple[str, float]:
     if name not in _GOODPUT_METRICS:
         expected = f"NAME:MILLISECONDS with a name of {', '.join(_GOODPUT_METRICS)}"
         raise InputError(field="--goodput", value=pair, expected=expected)
-    return name, _number("--goodput", bound, f"a number of milliseconds >= 0 after {name}:", math.inf)
+    return name, _number("--goodput", bound, f"a number of milliseconds from 0 to {MOST:g} after {name}:", MOST)
 
 
 def _number(flag: str, text: str, expected: str, largest: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from math import isnan, nan
 from pathlib import Path
@@ -118,6 +119,16 @@ def test_mixed_devices(tmp_path: Path) -> None:
     files = [written(tmp_path, MIXED), written(tmp_path / "other", MIXED, origin=replace(ORIGIN, device="AMD EPYC"))]
     with pytest.raises(InputError, match=r"device: got 'NVIDIA H200 and AMD EPYC', expected samples of one"):
         read_all(files)
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    """As must /dev/null, or `--out /dev/null` run as root makes a file of it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with open(os.open(pipe, os.O_RDWR | os.O_NONBLOCK), "rb", buffering=0) as reader:
+        write_samples(pipe, Samples.of_steps([MIXED], ORIGIN))
+        assert reader.read(4) == b"PAR1"
+    assert pipe.is_fifo()
 
 
 def test_a_table_named_twice_would_count_double(tmp_path: Path) -> None:

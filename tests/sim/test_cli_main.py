@@ -201,6 +201,12 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert done.returncode == 1
 
 
+def test_a_closed_stdout_is_no_bug() -> None:
+    """As of `>&-` and of some schedulers' jobs: there is nobody to tell, and nothing else is wrong."""
+    done = run("bash", "-c", 'exec "$@" >&-', "bash", ELPASE, "capacity", "--model", "qwen3-14b", "--gpu", "h100")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_full_disk_behind_stdout_is_one_line() -> None:
     with Path("/dev/full").open("w") as full:
         done = run(ELPASE, "--help", stdout=full)

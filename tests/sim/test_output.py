@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,16 @@ class TestWriteTextAtomic:
         """`--json /dev/null` run as root must not turn /dev/null into a file."""
         write_text_atomic("/dev/null", "text")
         assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+    def test_stdout_that_is_a_pipe_gets_it(self) -> None:
+        code = "from sim.output import write_text_atomic; write_text_atomic('/dev/stdout', 'text')"
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+        assert done.stdout == b"text"
+
+    def test_a_full_device_is_told_by_its_name(self) -> None:
+        with pytest.raises(OSError, match="No space left") as caught:
+            write_text_atomic("/dev/full", "text")
+        assert caught.value.filename == "/dev/full"
 
     def test_a_link_is_followed(self, tmp_path: Path) -> None:
         (tmp_path / "link.json").symlink_to(tmp_path / "real.json")

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import InputError
-from sim.latency.fields import Fields
+from sim.latency.fields import MOST, Fields
 from sim.report.bench.run import BenchRun
 
 if TYPE_CHECKING:
@@ -177,6 +177,6 @@ def _times_s(record: Fields, metric: str, *, needed: bool = False) -> list[float
         raise found.wrong("unit", "ms")
     value = found.table.get("value")
     values: list[Any] = value if isinstance(value, list) else [value]
-    if not all(isinstance(v, int | float) and 0 <= v < math.inf for v in values):
-        raise found.wrong("value", "milliseconds >= 0")
+    if not all(isinstance(v, int | float) and 0 <= v <= MOST for v in values):
+        raise found.wrong("value", f"milliseconds from 0 to {MOST:g}")
     return [float(v) / 1000 for v in values]

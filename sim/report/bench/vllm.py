@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import InputError
-from sim.latency.fields import Fields
+from sim.latency.fields import MOST, Fields
 from sim.report.bench.run import THROUGHPUTS, BenchRun
 from sim.report.units import percent
 
@@ -49,7 +49,7 @@ def read_run(document: Mapping[str, Any], file: Path, name: str) -> BenchRun:
         name=name,
         file=file,
         source=f"elpase {ours.get('elpase_version', '')}".strip() if ours else "vllm bench serve",
-        model=str(document.get("model_id") or ""),
+        model=model if isinstance(model := document.get("model_id"), str) else "",
         completed=completed,
         failed=int(_optional(fields, "failed") or 0),
         duration_s=fields.number("duration"),
@@ -97,8 +97,9 @@ def _list(document: Mapping[str, Any], name: str, file: Path) -> list[Any]:
     for row, value in enumerate(values):
         flat = value if isinstance(value, list) else [value]
         nested = isinstance(value, list) == (name == "itls")
-        if not nested or not all(isinstance(v, int | float) and 0 <= v < math.inf for v in flat):
-            raise InputError(file=file, field=f"{name}[{row}]", value=value, expected="numbers >= 0")
+        numbers = (isinstance(v, int | float) and not isinstance(v, bool) and 0 <= v <= MOST for v in flat)
+        if not nested or not all(numbers):
+            raise InputError(file=file, field=f"{name}[{row}]", value=value, expected=f"numbers from 0 to {MOST:g}")
     return values
 
 
@@ -124,7 +125,7 @@ def _cautions(sim: Mapping[str, Any]) -> list[str]:
     if isinstance(load, dict) and load.get("ordering_only"):
         told.append("at its capacity: its waiting times are good for ordering settings, not as numbers")
     share = sim.get("extrapolated_share")
-    if isinstance(share, float) and share >= 0.005:  # what rounds to 1 %
+    if isinstance(share, float) and 0.005 <= share <= 1:  # what rounds to 1 %
         told.append(f"{percent(share)} of its steps lie outside what the profile was fitted on")
     return told
 

@@ -61,6 +61,35 @@ def test_a_file_that_is_spoilt(run: Path, elpase, file: str, content: str, told:
     assert told in elpase("report", run).error
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (("duration",), "x", "duration: got 'x', expected a finite number"),
+        (("duration",), None, "duration: missing, expected a finite number"),
+        (("mean_ttft_ms",), [], "mean_ttft_ms: got [], expected a finite number"),
+        (("model_id",), 5, "model_id: got 5, expected a text"),
+        (("sim", "load"), None, "sim.load: missing, expected an object"),
+        (("sim", "load", "ordering_only"), 1, "sim.load.ordering_only: got 1, expected true or false"),
+        (("sim", "steps"), float("nan"), "sim.steps: got nan, expected a finite number"),
+        (("sim", "ttft_split_ms", "prefill"), {}, "sim.ttft_split_ms.prefill.mean: missing, expected a finite number"),
+    ],
+)
+def test_a_field_that_will_not_do_is_named(run: Path, elpase, path: tuple[str, ...], value: object, told: str) -> None:
+    said = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    at = said
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    (run / "result.json").write_text(json.dumps(said), encoding="utf-8")
+    assert elpase("report", run).error.startswith(f"{run / 'result.json'}: {told}")
+
+
+def test_other_latencies_may_be_told(run: Path, tmp_path: Path, elpase) -> None:
+    asked = ("--percentile-metrics", "e2el", "--metric-percentiles", 50, "--goodput", "ttft:200")
+    assert elpase("replay", "azure-conv", "--limit", 5, *asked, "--out", tmp_path / "few").code == 0
+    assert elpase("report", tmp_path / "few").code == 0
+
+
 def test_files_of_two_runs(run: Path, elpase) -> None:
     said = json.loads((run / "result.json").read_text(encoding="utf-8"))
     (run / "result.json").write_text(json.dumps(said | {"num_prompts": 31}), encoding="utf-8")

@@ -153,7 +153,9 @@ def test_an_infinite_rate_is_written_as_vllm_writes_it(toy_run):
             "--goodput: got 'itl:20', expected NAME:MILLISECONDS with a name of ttft, tpot, e2el",
         ),
         ({"goodput": ["ttft"]}, "--goodput: got ''"),
-        ({"goodput": ["ttft:-1"]}, "--goodput: got '-1', expected a number of milliseconds >= 0"),
+        ({"goodput": ["ttft:-1"]}, "--goodput: got '-1', expected a number of milliseconds from 0 "),
+        ({"goodput": ["ttft:inf"]}, "--goodput: got 'inf', expected a number of milliseconds from 0 to 1e"),
+        ({"goodput": ["ttft:1e400"]}, "--goodput: got '1e400'"),
         ({"goodput": ["ttft:nan"]}, "--goodput: got 'nan'"),
     ],
 )
