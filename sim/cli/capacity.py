@@ -46,8 +46,8 @@ def expected_running(config: SchedulerConfig, lengths: Iterable[tuple[int, int]]
     """Estimate the running requests from (prompt, output) lengths in tokens.
 
     A request grows from its prompt to prompt + output, so on average it holds ceil((prompt + output / 2) / block size)
-    blocks; a request with a longer output stands longer, so means are weighted by output. Shared prefixes are not
-    counted. Raises InputError for no lengths at all.
+    blocks; a request with a longer output stands longer, so means are weighted by output. The watermark's blocks stay
+    free whenever somebody is admitted beside others. Shared prefixes are not counted. Raises InputError for no lengths.
     """
     count, prompts, outputs, held = 0, 0, 0, 0
     for prompt, output in lengths:
@@ -59,14 +59,17 @@ def expected_running(config: SchedulerConfig, lengths: Iterable[tuple[int, int]]
         raise InputError(field="lengths", value=count, expected="at least one request with an output")
     mean_blocks = held / outputs
     fit = int(config.usable_blocks / mean_blocks)
+    kept_free = int(config.watermark * config.num_gpu_blocks)
+    admitted = max(1, int((config.usable_blocks - kept_free) / mean_blocks))
     cap = "max_num_seqs" if config.max_num_active_seqs is None else "max_num_active_seqs"
+    room = "watermark" if admitted < fit else "KV cache"
     return Running(
         mean_prompt_tokens=prompts / count,
         mean_output_tokens=outputs / count,
         mean_blocks=mean_blocks,
         fit=fit,
-        expected=min(fit, config.seqs_cap),
-        binds="KV cache" if fit < config.seqs_cap else cap,
+        expected=min(admitted, config.seqs_cap),
+        binds=room if admitted < config.seqs_cap else cap,
     )
 
 

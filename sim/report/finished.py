@@ -55,10 +55,14 @@ def read_finished(folder: Path) -> FinishedRun:
         )
     if any(sim.get(name) != frames.meta.get(name) for name in ("trace", "seed")):
         raise InputError(f"{folder}: {RESULT_FILE} and {REQUESTS_FILE} are of different runs")
-    _require_like(
-        said, {name: value for name, value in summarize(frames, detailed=False).items() if _asked(name, said)}
-    )
     return FinishedRun(folder, frames, said.table)
+
+
+def require_whole_result(run: FinishedRun) -> None:
+    """Raise InputError for the first field of result.json that is not of the kind that the run's frames make it."""
+    said = Fields(run.folder / RESULT_FILE, run.result)
+    made = summarize(run.frames, detailed=False)
+    _require_like(said, {name: value for name, value in made.items() if _asked(name, said)})
 
 
 def _asked(name: str, said: Fields) -> bool:

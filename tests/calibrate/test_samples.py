@@ -125,7 +125,7 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     """As must /dev/null, or `--out /dev/null` run as root makes a file of it."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with open(os.open(pipe, os.O_RDWR | os.O_NONBLOCK), "rb", buffering=0) as reader:
+    with os.fdopen(os.open(pipe, os.O_RDWR | os.O_NONBLOCK), "rb", buffering=0) as reader:
         write_samples(pipe, Samples.of_steps([MIXED], ORIGIN))
         assert reader.read(4) == b"PAR1"
     assert pipe.is_fifo()

@@ -80,6 +80,14 @@ def test_the_cap_that_binds_is_named(flags: dict[str, int], expected: int, binds
     assert (running.expected, running.binds, running.fit) == (expected, binds, 100)
 
 
+@pytest.mark.parametrize(("watermark", "expected"), [(0.5, 50), (0.9, 10), (0.999, 1)])
+def test_the_watermark_keeps_its_blocks_free(watermark: float, expected: int) -> None:
+    """Of 1001 blocks it keeps 500, 900 and 999 free, the null block is nobody's, and each request holds 10. One always
+    runs."""
+    running = expected_running(scheduler(watermark=watermark), [(100, 120)])
+    assert (running.expected, running.binds, running.fit) == (expected, "watermark", 100)
+
+
 def test_long_outputs_weigh_more() -> None:
     """One request holds 1 block for 2 tokens' time, another 101 for 16 x 200: the mean is near the second."""
     running = expected_running(scheduler(), [(8, 2), (16, 3200)])
