@@ -24,7 +24,7 @@ from sim.report.insight import insight
 from sim.report.request_rows import FINISHED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sim.report.gap_totals import GapTotals
 
 _METRICS = ("ttft", "tpot", "itl", "e2el", "client_queue_time", "e2el_including_client_queue")
-_ROWS_AT_ONCE = 4096
+_TOKENS_AT_ONCE = 1 << 16
 _GOODPUT_METRICS = ("ttft", "tpot", "e2el")
 
 
@@ -291,8 +291,8 @@ def _most_tokens_per_s(client: _Client, itls: Itls) -> float:
     last = math.ceil((client.start_s[rows] + client.latency_s[rows]).max() - zero_s)
     # By seconds that occur, not from first to last: a trace may have gaps of years.
     tokens: Counter[int] = Counter()
-    for at in range(0, len(rows), _ROWS_AT_ONCE):
-        seconds = _token_seconds(client, itls, rows[at : at + _ROWS_AT_ONCE], zero_s)
+    for some in _by_length(itls, rows):
+        seconds = _token_seconds(client, itls, some, zero_s)
         found = np.unique(seconds[(seconds >= 0) & (seconds <= last)], return_counts=True)
         tokens.update(dict(zip(*(part.tolist() for part in found), strict=True)))
     return float(max(tokens.values(), default=0))
@@ -311,21 +311,32 @@ def _most_requests_per_s(client: _Client) -> int:
     return int(np.cumsum(change).max())
 
 
+def _by_length(itls: Itls, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Rows in groups whose tokens fit into a table of moderate size, a line for each request: the longest first."""
+    num_tokens = itls.offsets[rows + 1] - itls.offsets[rows] + 1
+    order = np.argsort(-num_tokens, kind="stable")
+    rows, num_tokens = rows[order], num_tokens[order]
+    at = 0
+    while at < len(rows):
+        stop = at + max(1, _TOKENS_AT_ONCE // int(num_tokens[at]))
+        yield rows[at:stop]
+        at = stop
+
+
 def _token_seconds(client: _Client, itls: Itls, rows: NDArray[np.int64], zero_s: float) -> NDArray[np.int64]:
-    """The second of every token of some requests.
+    """The second of every token of some requests, in any order.
 
     The times are summed gap by gap, so that a token on a second's edge falls on the same side as vLLM's.
     """
-    firsts_s = (client.start_s[rows] + client.ttft_s[rows]).tolist()
-    stops = np.cumsum(itls.offsets[rows + 1] - itls.offsets[rows] + 1)
-    times_s = np.empty(stops[-1])
-    at = 0
-    for row, first_s, stop in zip(rows.tolist(), firsts_s, stops.tolist(), strict=True):
-        of_row = times_s[at:stop]
-        of_row[0], of_row[1:] = first_s, itls.row(row)
-        of_row.cumsum(out=of_row)
-        at = stop
-    return (times_s - zero_s).astype(np.int64)
+    num_gaps = itls.offsets[rows + 1] - itls.offsets[rows]
+    token = np.arange(num_gaps.max() + 1)
+    is_token = token <= num_gaps[:, None]
+    times_s = np.zeros(is_token.shape)
+    gaps = is_token[:, 1:]
+    times_s[:, 1:][gaps] = itls.values_s[(itls.offsets[rows, None] + token[:-1])[gaps]]
+    times_s[:, 0] = client.start_s[rows] + client.ttft_s[rows]
+    times_s.cumsum(axis=1, out=times_s)
+    return (times_s[is_token] - zero_s).astype(np.int64)
 
 
 def _spec_decode(counted: object) -> dict[str, object]:
