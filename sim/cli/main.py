@@ -18,6 +18,7 @@ import click
 
 import sim
 from sim.errors import InputError, did_you_mean, one_line
+from sim.interrupt import exiting_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,25 +118,26 @@ def main(args: Sequence[str] | None = None) -> None:
 
     What the user can mend is one line on stderr. A bug of ours keeps its traceback: it is what a report needs.
     """
-    # So that what was written aside is removed: by default these end a process on the spot.
-    for stop in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(stop) is signal.SIG_DFL:
-            signal.signal(stop, lambda number, _frame: sys.exit(128 + number))
+    with exiting_on(signal.SIGTERM, signal.SIGHUP):  # so that what was written aside is removed
+        sys.exit(_exit_code(args))
+
+
+def _exit_code(args: Sequence[str] | None) -> int:
     try:
         code = cli.main(args, prog_name="elpase", standalone_mode=False)
         _flush_stdout()
     except click.Abort:
         click.echo("elpase: interrupted", err=True)
-        sys.exit(EXIT_INTERRUPTED)
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
-        sys.exit(1)
+        return 1
     except (click.ClickException, ValueError, OSError) as error:
         click.echo(_told(error), err=True)
         with suppress(OSError):
             _flush_stdout()
-        sys.exit(EXIT_INPUT_ERROR)
+        return EXIT_INPUT_ERROR
     # A verb ends by `ctx.exit(code)`, which click hands out here; what a verb returns otherwise is not an exit code.
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
 
 
 def _told(error: Exception) -> str:
