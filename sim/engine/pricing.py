@@ -53,19 +53,20 @@ class Pricing:
         """A step's price."""
         shape = StepShape.from_plan(plan)
         graph = self._graphs.run(shape.num_tokens, shape.num_seqs, shape.chunk_tokens)
+        priced = shape
         why = self.profile.domain.outside(shape)
         if why is not None:
             why = f"a step's {why} of profile {self.profile.name}"
             if self._outside == "raise":
                 raise InputError(why)
             if self._outside == "clip":
-                shape = self.profile.domain.clip(shape)
+                priced = self.profile.domain.clip(shape)
             else:
                 self.first_outside = self.first_outside or why
-        time = self.profile.step_time(shape)
+        time = self.profile.law.price(priced)
         if self._drafter.passes:
-            time = StepTime(time.host_s, time.device_s + drafting_s(self.profile.law, self._drafter, shape))
-        return StepPrice(time, graph, why is not None)
+            time = StepTime(time.host_s, time.device_s + drafting_s(self.profile.law, self._drafter, priced))
+        return StepPrice(shape, time, graph, why is not None)
 
     def price_decodes(self, stretches: list[Stretch]) -> list[tuple[float, list[float]]]:
         """Host seconds, and device seconds of each round, of stretches; up to the first that leaves the domain.

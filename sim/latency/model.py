@@ -42,6 +42,8 @@ class StepTime(NamedTuple):
 class StepPrice(NamedTuple):
     """What a step takes, and how it runs."""
 
+    shape: StepShape
+    """As it is, wherever the price was taken."""
     time: StepTime
     graph: GraphRun
     extrapolated: bool

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sim.latency.model import StepPrice
     from workloads import Request
 
-_NO_CHUNKS = (0.0, 0, 0, 0)
+_NO_CHUNK = (0, 0, 0)
 
 
 class SampledTokens(NamedTuple):
@@ -178,21 +178,20 @@ class RunLog:
         num_continued: int,
     ) -> None:
         start_s, end_s, copy_s = times_s
-        num_tokens, num_seqs, num_chunks = plan.total_num_scheduled_tokens, len(plan.requests), len(plan.chunks)
-        # A decode that verifies drafts is a decode, though it has several tokens.
-        num_chunks -= len(plan.num_drafts)
-        num_drafts = sum(plan.num_drafts.values()) if plan.num_drafts else 0
-        pairs, *largest = self._chunks(plan) if plan.chunks else _NO_CHUNKS
+        shape = price.shape
+        num_tokens, num_seqs = shape.num_tokens, shape.num_seqs
+        largest = self._largest_chunk(plan) if shape.chunk_tokens else _NO_CHUNK
         row = STEP.pack(
             start_s,
             end_s,
             price.time.host_s,
             copy_s,
-            pairs,
+            shape.chunk_pairs,
             num_tokens,
             num_seqs,
-            num_tokens - num_seqs + num_chunks - num_drafts,
-            num_seqs - num_chunks,
+            shape.chunk_tokens,
+            # A decode that verifies drafts is a decode, though it has several tokens.
+            num_seqs - len(plan.chunks) + len(plan.num_drafts),
             sampled.num_tokens,
             plan.num_running,
             plan.num_waiting,
@@ -218,17 +217,11 @@ class RunLog:
         self.steps_alike(row, 1, sampled.num_tokens)
         self.add_steps([start_s], [end_s], [plan.num_free_blocks])
 
-    def _chunks(self, plan: StepPlan) -> tuple[float, int, int, int]:
-        """Query-key pairs of all chunks; of the largest one of a prompt its row, tokens and context."""
-        pairs, row, tokens, context = 0.0, 0, 0, 0
-        for i in plan.chunks:
-            if i in plan.num_drafts:
-                continue
-            n, before = plan.num_scheduled_tokens[i], plan.num_computed_tokens[i]
-            pairs += n * (before + 0.5 * n)
-            if n > tokens:
-                row, tokens, context = self._rows[plan.requests[i]], n, before
-        return pairs, row, tokens, context
+    def _largest_chunk(self, plan: StepPlan) -> tuple[int, int, int]:
+        """Of a prompt, the first of equals: its row, tokens and context."""
+        scheduled = plan.num_scheduled_tokens
+        at = max([i for i in plan.chunks if i not in plan.num_drafts], key=scheduled.__getitem__)
+        return self._rows[plan.requests[at]], scheduled[at], plan.num_computed_tokens[at]
 
     def _admitted(self, request: CoreRequest, hit: int, start_s: float) -> None:
         row = self._rows[request]
