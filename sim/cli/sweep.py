@@ -9,13 +9,14 @@ import click
 from sim.cli.flags import engine_config, engine_options
 from sim.cli.paths import PathType
 from sim.cli.replay import ReplayCommand, option
-from sim.cli.sweep_inputs import axes, is_said, read_experiment, require_free, value_of
+from sim.cli.sweep_inputs import axes, is_said, read_experiment, require_free, told_by, value_of
 from sim.cli.sweep_run import carried_out, ended, running_options
 from sim.cli.workload_flags import TRACE_HELP, workload_flags
 from sim.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from sim.sweeps.settings import Setting
     from sim.sweeps.study import Study
@@ -115,8 +116,15 @@ def _params(ctx: click.Context, kwargs: dict[str, Any]) -> list[Sequence[Setting
     from sim.sweeps.settings import combined
     from sim.sweeps.vllm_files import linked, read_params
 
+    def read(path: Path, half: str) -> Sequence[Setting]:
+        def ours(name: str, value: object) -> object:
+            with told_by(path, name):
+                return value_of(ctx, name, value)
+
+        return read_params(path, half, ours)
+
     lists = [
-        read_params(kwargs[flag], half, lambda name, value: value_of(ctx, name, value))
+        read(kwargs[flag], half)
         for flag, half in (("serve_params", "server"), ("bench_params", "client"))
         if kwargs[flag] is not None
     ]

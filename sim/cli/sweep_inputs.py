@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +19,7 @@ from sim.sweeps.settings import knob, underscored
 from sim.workload import FILE, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 VARY = "vary"
@@ -35,26 +36,46 @@ def read_experiment(ctx: click.Context, _param: click.Parameter, path: Path | No
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"not TOML: {error}", file=path) from error
-    said = {underscored(name): value for name, value in document.items()}
+    said = _once(path, document)
     axes = said.pop(VARY, {})
     if not isinstance(axes, dict) or not all(isinstance(values, list) for values in axes.values()):
         raise InputError(file=path, field=VARY, value=axes, expected="a table of lists: max_num_seqs = [16, 32]")
+    axes = _once(path, axes, f"{VARY}.")
     params = {param.name: param for param in ctx.command.params if param.name}
     known = [name for name in params if name not in ("experiment", VARY)]
     for name in said:
         if name not in known:
             expected = f"a flag of elpase sweep, or the table vary{did_you_mean(name, known)}"
             raise InputError(file=path, field="name", value=name, expected=expected)
-    ctx.default_map = {name: _beside(path, name, _as_text(params[name], value)) for name, value in said.items()}
-    ctx.meta[_FILE_KEY] = {
-        name: [_beside(path, underscored(name), value) for value in values] for name, values in axes.items()
-    }
+    # A flag that may be given several times may be given once: slo = "ttft_p99=1000".
+    said = {name: [v] if params[name].multiple and not isinstance(v, list) else v for name, v in said.items()}
+    flags = {name: _beside(path, name, _as_text(params[name], value)) for name, value in said.items()}
+    knobs = {name: [_beside(path, name, value) for value in values] for name, values in axes.items()}
+    for name, text in flags.items():
+        with told_by(path, name):
+            params[name].type_cast_value(ctx, text)
+    for name, values in knobs.items():
+        with told_by(path, f"{VARY}.{name}"):
+            for value in values:
+                value_of(ctx, name, value)
+    ctx.default_map = flags
+    ctx.meta[_FILE_KEY] = knobs
+
+
+@contextmanager
+def told_by(path: Path, field: str) -> Iterator[None]:
+    """What is wrong with a field of a file is told by that file: there is no flag of it on the command line."""
+    try:
+        yield
+    except click.BadParameter as error:
+        raise InputError(error.message, file=path, field=field) from error
+    except InputError as error:
+        raise InputError(str(error), file=path, field=field) from error
 
 
 def axes(ctx: click.Context, pairs: Sequence[str]) -> dict[str, list[object]]:
     """Knob -> values to try: the experiment file's, and on top those of `--vary`. Raises InputError."""
     said: dict[str, list[object]] = dict(ctx.meta.get(_FILE_KEY, {}))
-    said = {underscored(name): values for name, values in said.items()}
     told: set[str] = set()
     for pair in pairs:
         name, found, values = pair.partition("=")
@@ -86,6 +107,16 @@ def require_free(ctx: click.Context, names: Mapping[str, object]) -> None:
     for name in names:
         if is_said(ctx, name):
             raise InputError(field=name, expected="to be varied or held, not both")
+
+
+def _once(path: Path, table: Mapping[str, Any], at: str = "") -> dict[str, Any]:
+    """The table by names with underscores. Raises InputError for a name that stands there in both spellings."""
+    said: dict[str, Any] = {}
+    for name, value in table.items():
+        if underscored(name) in said:
+            raise InputError(file=path, field=f"{at}{name}", value=value, expected="each flag once, in one spelling")
+        said[underscored(name)] = value
+    return said
 
 
 def _listed(pair: str, values: str) -> list[object]:

@@ -345,14 +345,26 @@ class TestExperimentFile:
             ("vary = 3", "vary: got 3, expected a table of lists"),
             ("[vary]\nmax_num_seqs = 3", "expected a table of lists"),
             ("[vary]\nmax_num_seqs = []", "max_num_seqs: expected at least one value"),
-            ("[vary]\nmax_num_seqs = [[1, 2]]", "Invalid value for '--max-num-seqs': '1,2' is not a"),
-            ("max_num_seqs = [1, 2]\n[vary]\nwatermark=[0.1]", "Invalid value for '--max-num-seqs': '1,2' is not a"),
-            ("max_num_seqs = 'many'\n[vary]\nwatermark=[0.1]", "Invalid value for '--max-num-seqs'"),
+            ("[vary]\nmax_num_seqs = [[1, 2]]", "vary.max_num_seqs: '1,2' is not a"),
+            ("max_num_seqs = [1, 2]\n[vary]\nwatermark=[0.1]", "max_num_seqs: '1,2' is not a"),
+            ("max_num_seqs = 'many'\n[vary]\nwatermark=[0.1]", "max_num_seqs: 'many' is not a"),
+            ("rate_scale = 2026-11-30\n[vary]\nwatermark=[0.1]", "rate_scale: '2026-11-30' is not a"),
+            ("[vary]\nmax_seqs = [1]", "vary.max_seqs: knob: got 'max_seqs'"),
+            ("[vary]\nswap_space = [1]", "vary.swap_space: swap_space: gone since vLLM 0.18"),
+            ("max_num_seqs = 4\nmax-num-seqs = 5", "max-num-seqs: got 5, expected each flag once, in one spelling"),
+            ("[vary]\nwatermark = [0.1]\nmax_num_seqs=[4]\nmax-num-seqs = [5]", "vary.max-num-seqs: got [5], expected"),
         ],
     )
     def test_what_it_cannot_say(self, elpase, tmp_path, text, told) -> None:
         file = self.write(tmp_path / "s.toml", text)
-        assert told in elpase("sweep", "random", "--experiment", file).error
+        error = elpase("sweep", "random", "--experiment", file).error
+        assert error.startswith(f"{file}: ") or "at least one value" in error
+        assert told in error
+
+    def test_a_list_of_one_needs_no_brackets(self, elpase, tmp_path) -> None:
+        file = self.write(tmp_path / "s.toml", "slo = 'ttft_p99=300'\n[vary]\nmax_num_seqs = [1]\n")
+        by_flag = elpase("sweep", *SMALL, "--slo", "ttft_p99=300", "--vary", "max_num_seqs=1", *ONE_JOB)
+        assert elpase("sweep", *SMALL, "--experiment", file, *ONE_JOB) == by_flag
 
     def test_a_trace_has_to_be_said_somewhere(self, elpase) -> None:
         assert elpase("sweep", "--vary", "max_num_seqs=1,2").error == "Missing argument 'TRACE'."
