@@ -145,7 +145,8 @@ def _draw_kv(panel: Axes, curves: _Curves, frames: Frames) -> None:
         panel.vlines(x, 102, 112, color=_RED, linewidth=0.9, alpha=max(0.25, min(1.0, 80 / len(hit))))
         title += f"; red: the {len(hit):,} steps that preempted" if len(hit) > 1 else "; red: the step that preempted"
     elif peak < 50:
-        title += f", never above {percent(peak / 100)}"
+        told = percent(peak / 100)
+        title += f", always {told}" if told.startswith("<") else f", never above {told}"
     _finish(panel, title, 100 if len(hit) or peak >= 50 else peak)
     panel.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g} %"))
 

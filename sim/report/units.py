@@ -47,5 +47,8 @@ def percent_tenths(share: float) -> str:
 
 
 def signed_percent(share: float) -> str:
-    """An error or a change: +3.9 %, -0.2 %; - for NaN."""
-    return "-" if math.isnan(share) else f"{100 * share:+.1f} %"
+    """An error or a change: +3.9 %, -0.2 %, 0.0 %; - for NaN."""
+    if math.isnan(share):
+        return "-"
+    tenths = round(100 * share, 1)
+    return f"{tenths:+.1f} %" if tenths else "0.0 %"

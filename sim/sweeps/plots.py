@@ -12,7 +12,7 @@ import matplotlib as mpl
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from matplotlib.transforms import Bbox
 
-from sim.report.plots import FAINT, GRID, INK, PALETTE, STYLE, save_figure, titled_figure
+from sim.report.plots import FAINT, GRID, INK, PALETTE, STYLE, note, save_figure, titled_figure
 from sim.report.units import as_ms
 from sim.sweeps.answers import load_axis
 from sim.sweeps.words import said, spelled
@@ -50,7 +50,7 @@ def plot_sweep(sweep: Sweep, path: Path) -> None:
             lines = _lines(sweep, table)
             for panel, (column, title) in zip(panels, _PANELS, strict=True):
                 _draw(panel, sweep, lines, column)
-                _dress(panel, title)
+                _dress(panel, title, empty=not (table[column] > 0).any())
             names = _front_names(sweep, lines, legend=_legend(figure, panels[0]))
             figure.draw_without_rendering()  # from here on it is known how wide a panel is, and what is near what
             for panel, (column, _) in zip(panels, _PANELS, strict=True):
@@ -79,13 +79,17 @@ def _color(line: int) -> str:
     return PALETTE[line % len(PALETTE)]
 
 
-def _dress(panel: Axes, title: str) -> None:
-    panel.set_yscale("log")
+def _dress(panel: Axes, title: str, *, empty: bool) -> None:
     panel.margins(0.12)
-    low, high = panel.get_ylim()
-    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)))
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: as_ms(value)))
-    panel.yaxis.set_minor_formatter(NullFormatter())
+    if empty:
+        note(panel, "no answer has a second token")
+        panel.set_yticks([])
+    else:
+        panel.set_yscale("log")
+        low, high = panel.get_ylim()
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)))
+        panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: as_ms(value)))
+        panel.yaxis.set_minor_formatter(NullFormatter())
     panel.xaxis.set_major_locator(MaxNLocator(6))
     panel.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     panel.set_title(title)

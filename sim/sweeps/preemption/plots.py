@@ -37,6 +37,8 @@ _COLORS = dict(zip(KV_PREEMPTIONS, PALETTE, strict=False))
 _MARKS = dict(zip(KV_PREEMPTIONS, "osD", strict=True))
 _ROW_HEIGHT = 2.9
 _HEADER = 1.4
+_NAME_HEIGHT = 0.07
+"""Of a panel's height, for a line's name."""
 
 
 def plot_comparison(comparison: PreemptionComparison, path: Path) -> None:
@@ -59,6 +61,7 @@ def plot_comparison(comparison: PreemptionComparison, path: Path) -> None:
 
 def _draw(panel: Axes, table: pd.DataFrame, along: str, column: str, factor: float) -> None:
     values = sorted(table[along].dropna().unique())
+    ends: list[tuple[float, str]] = []
     for mode, held, line in _lines(table, along):
         color = _COLORS[mode]
         name = f"{mode} (a counterfactual)" if mode == "swap" else mode
@@ -70,8 +73,7 @@ def _draw(panel: Axes, table: pd.DataFrame, along: str, column: str, factor: flo
         panel.plot(x, y, "-", marker=_MARKS[mode], color=color, linewidth=1.4, markersize=4, alpha=0.85, label=name,
                    clip_on=False)  # fmt: skip  # a mark at 0 is whole
         if held and mode == table[MODE].iloc[0]:  # once: the other modes' lines end beside it
-            panel.annotate(held, (x[-1], y.iloc[-1]), xytext=(5, 0), textcoords="offset points", fontsize=7,
-                           color=FAINT, va="center")  # fmt: skip
+            ends.append((float(y.iloc[-1]), held))
     panel.set_xticks(range(len(values)), [f"{value:,g}" for value in values])
     panel.set_xlabel(f"{HEADINGS[along]}{_held(table, along)}" if values else "", fontsize=9)
     panel.margins(x=0.25 if along == SEQS else 0.12)
@@ -79,8 +81,21 @@ def _draw(panel: Axes, table: pd.DataFrame, along: str, column: str, factor: flo
     panel.set_ylim(
         0, 1.12 * max(panel.dataLim.y1, 0.0) or 1.0
     )  # margins are of what the data spans, and say nothing of 0
+    _name(panel, len(values) - 1, ends)
     panel.grid(color=GRID, linewidth=0.8)
     panel.set_axisbelow(True)
+
+
+def _name(panel: Axes, x: int, ends: list[tuple[float, str]]) -> None:
+    """Names beside the ends of lines: where these are near each other, one above the other, and all in the panel."""
+    top = panel.get_ylim()[1]
+    height, least, names = _NAME_HEIGHT * top, 0.0, sorted(ends)
+    for row, (y, _) in enumerate(names):
+        # Those above it need room, too.
+        least = max(least, min(y, top - (len(names) - 0.5 - row) * height))
+        panel.annotate(names[row][1], (x, least), xytext=(5, 0), textcoords="offset points", fontsize=7, color=FAINT,
+                       va="center")  # fmt: skip
+        least += height
 
 
 def _lines(table: pd.DataFrame, along: str) -> Iterator[tuple[str, str, pd.DataFrame]]:

@@ -78,6 +78,14 @@ def test_where_colours_do_not_suffice_a_name_says_all(drawn, constant_profile) -
     }  # fmt: skip
 
 
+def test_a_panel_without_gaps_says_so(drawn, constant_profile) -> None:
+    """Warnings are errors here: a scale of logarithms has no place for nothing."""
+    load = LOAD | {"output_len": 1}
+    figure = drawn(plots, sweep("random", {"max_num_seqs": [1, 2]}, profile=constant_profile(0.01), jobs=1, **load))
+    told = [[text.get_text() for text in panel.texts if not isinstance(text, Annotation)] for panel in figure.axes]
+    assert told == [["no answer has a second token"], []]
+
+
 class TestComparison:
     @pytest.fixture
     def compared(self):
@@ -95,6 +103,21 @@ class TestComparison:
         assert low == 0
         assert high >= 1.1 * throughput
         assert high > 0
+
+    @pytest.mark.parametrize("throughput", [1000.0, 0.0])
+    def test_names_of_lines_that_end_side_by_side_are_apart(self, drawn, throughput) -> None:
+        axes = {"kv_blocks": [100, 150, 200, 250], "max_num_seqs": [2, 4]}
+        result = compare_preemption("random", config=EngineConfig(max_model_len=512), modes=["recompute"], jobs=1,
+                                    **axes, **LOAD)  # fmt: skip
+        table = result.table.assign(output_throughput=[throughput + k for k in range(len(result.table))])
+        figure = drawn(preemption_plots, replace(result, table=table))
+        panel = figure.axes[3]
+        boxes = [name.get_window_extent() for name in names(panel)]
+        assert len(boxes) == 4
+        assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+        frame = panel.get_window_extent()
+        assert max(box.y1 for box in boxes) <= frame.y1
+        assert min(box.y0 for box in boxes) >= frame.y0 - 0.05 * frame.height
 
     def test_one_mode_is_compared_with_nothing(self, drawn, compared) -> None:
         alone = compared.table[compared.table["kv_preemption"] == "recompute"]
