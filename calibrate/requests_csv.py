@@ -23,6 +23,8 @@ COLUMNS = ("arrival_s", "send_s", "prompt_tokens", "output_tokens", "ttft_s", "e
 """What a measured file holds, seconds and tokens; ttft_s and e2e_s are counted from send_s."""
 
 _COUNTS = ("prompt_tokens", "output_tokens")
+_LATEST_S = 1e10
+"""Dates since 1970 are well below it; times of a smaller unit are not."""
 
 FIGURES = ("throughput", "ttft_mean", "ttft_p50", "ttft_p99", "tpot_mean", "tpot_p99", "e2e_mean")
 
@@ -113,9 +115,9 @@ def read_measured(path: str | os.PathLike[str]) -> pd.DataFrame:
 def _column(text: pd.Series[str], path: str | os.PathLike[str]) -> pd.Series[float]:
     values = pd.to_numeric(text, errors="coerce")
     whole = text.name in _COUNTS
-    ok = np.isfinite(values) & (values >= 1 if whole else values >= 0)
+    ok = np.isfinite(values) & (values >= 1 if whole else (values >= 0) & (values <= _LATEST_S))
     ok &= values == values.round() if whole else True
-    _require(ok, text, path, "an integer >= 1" if whole else "seconds >= 0")
+    _require(ok, text, path, "an integer >= 1" if whole else f"seconds >= 0, at most {_LATEST_S:.0f}")
     return values
 
 

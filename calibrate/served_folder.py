@@ -49,6 +49,11 @@ class Served:
 
 def read(folder: Path) -> Served:
     """Raises InputError naming file, line and field; OSError."""
+    for name in (META, REQUESTS):
+        if not (folder / name).is_file():
+            raise InputError(
+                f"has no {name}, expected a run recorded inside the server: {REQUESTS} and {META}", file=folder
+            )
     meta = Fields.read(folder / META)
     series = folder / TIMESERIES
     return Served(

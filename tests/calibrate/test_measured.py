@@ -299,6 +299,11 @@ def test_bad_folders(tmp_path: Path, file: str, content: str, told: str) -> None
     assert told in str(error.value)
 
 
+def test_a_folder_of_something_else_is_told_what_it_lacks(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no meta\.json, expected a run recorded inside the server"):
+        read_runs(tmp_path)
+
+
 LISTS = {"input_lens": [1], "output_lens": [2], "ttfts": [0.1], "itls": [[0.1]], "start_times": [0]}
 
 

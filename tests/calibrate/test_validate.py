@@ -156,6 +156,7 @@ def one_line(args: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (f"{HEAD}\n0.2,0.2,900,many,0.06,0.3", "open.csv:2: output_tokens: got 'many', expected an integer >= 1"),
         (f"{HEAD}\n0.2,0.2,900,20,nan,0.3", "open.csv:2: ttft_s: got 'nan', expected seconds >= 0"),
         (f"{HEAD}\n0.2,inf,900,20,0.1,0.3", "open.csv:2: send_s: got 'inf', expected seconds >= 0"),
+        (f"{HEAD}\n0.2,0.2,900,20,0.1,1e300", "open.csv:2: e2e_s: got '1e300', expected seconds >= 0, at most 1"),
         (f"{HEAD}\n0.2,0.2,900,20,0.4,0.3", "open.csv:2: e2e_s: got '0.3', expected at least ttft_s"),
         (f"{HEAD}\n0.2,0.2,900,20,0,0", "open.csv:2: ttft_s: got '0', expected seconds > 0"),
         (f"{HEAD}\n0.2,0.2,99999,20,0.1,0.3", "open.csv:2: 1 of 1 requests did not finish"),

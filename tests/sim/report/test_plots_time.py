@@ -25,6 +25,14 @@ def test_headlines_say_what_happened(toy_run):
     assert headline(requests=0) == "Nothing ran"
 
 
+def test_a_share_that_rounds_to_nothing_is_said_in_a_sentence(toy_run, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plots_time, "save_figure", lambda figure, _path: drawn.append(figure))
+    plots_time.plot_timeseries(toy_run(requests=1, blocks=1_000_000), None)
+    titles = [panel.get_title(loc="left") for panel in drawn[0].axes]
+    assert "KV cache usage, always < 0.01 %" in titles
+
+
 def test_a_long_runs_bins_keep_the_mean_over_time_and_the_peaks(toy_run):
     frames = toy_run(requests=300, rate=3.0)
     assert len(frames.steps) > plots_time._RAW_STEPS
