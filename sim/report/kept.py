@@ -7,7 +7,7 @@ Not for runs that are too long for that (`totals`). The one idea: a request's to
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,10 +16,10 @@ from sim.report.step_rows import StepColumns
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
 
     from sim.core.request import Request as CoreRequest
     from sim.report.request_rows import RequestRows
+    from sim.report.step_rows import StepBlock
 
 
 class Kept:
@@ -47,9 +47,9 @@ class Kept:
         """The next steps: when they ended."""
         self._ends_s.fromlist(ends_s)
 
-    def add(self, rows: dict[str, NDArray[Any]], _requests: RequestRows) -> None:
+    def add(self, steps: StepBlock, _requests: RequestRows) -> None:
         """Steps that have ended, in order, sooner or later."""
-        self._columns.add(rows)
+        self._columns.add(steps)
 
     def run_over(self, request: CoreRequest, first: int, stop: int) -> None:
         """It got a token in each step from `first` to the one before `stop`, but gets none in that."""

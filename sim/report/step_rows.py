@@ -17,6 +17,8 @@ from sim.core.step import Limit
 from sim.latency.graphs import GraphMode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     from numpy.typing import NDArray
 
@@ -91,8 +93,8 @@ class StepRows:
         self._end_s.fromlist(end_s)
         self._free_blocks.fromlist(free_blocks)
 
-    def take(self, num_steps: int) -> dict[str, NDArray[Any]]:
-        """The first steps, as columns by name."""
+    def take(self, num_steps: int) -> StepBlock:
+        """The first steps."""
         lengths, left, runs = self._lengths, num_steps, 0
         while left and lengths[runs] <= left:
             left -= lengths[runs]
@@ -103,12 +105,50 @@ class StepRows:
             lengths[runs] -= left
         rows = np.frombuffer(self._alike[: len(counts) * STEP.size], dtype=STEP_DTYPE)
         del self._alike[: runs * STEP.size], lengths[:runs]
-        columns = {name: np.repeat(rows[name], counts) for name in STEP_DTYPE.names or ()}
-        own: dict[str, array[Any]] = {"start_s": self._start_s, "end_s": self._end_s, "free_blocks": self._free_blocks}
-        for name, column in own.items():
-            columns[name] = np.array(column[:num_steps])
+        columns: dict[str, array[Any]] = {
+            "start_s": self._start_s,
+            "end_s": self._end_s,
+            "free_blocks": self._free_blocks,
+        }
+        own = {name: np.array(column[:num_steps]) for name, column in columns.items()}
+        for column in columns.values():
             del column[:num_steps]
-        return columns
+        return StepBlock({name: rows[name] for name in STEP_DTYPE.names or ()}, np.array(counts), own)
+
+
+class StepBlock:
+    """Some steps in a row, by column. What is added up of steps that are alike costs no look at each.
+
+    alike: columns with an entry for as many steps in a row as `lengths` says, of shape (runs,); own: columns with an
+    entry for each step, which count where a name is in both.
+    """
+
+    def __init__(
+        self, alike: Mapping[str, NDArray[Any]], lengths: NDArray[np.int64], own: Mapping[str, NDArray[Any]]
+    ) -> None:
+        self._alike = alike
+        self._lengths = lengths
+        self._own = own
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._alike
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """A column with an entry for each step."""
+        return self._own[name] if name in self._own else np.repeat(self._alike[name], self._lengths)
+
+    def sum(self, name: str) -> int:
+        """Of a column of counts that is not own."""
+        return int(np.dot(self._alike[name], self._lengths))
+
+    def max(self, name: str) -> int:
+        """Of a column of counts that is not own."""
+        return int(self._alike[name].max())
+
+    def occurrences(self, name: str, num_codes: int) -> list[int]:
+        """Steps with each code, of a column of codes."""
+        counts = np.bincount(self._alike[name], self._lengths, num_codes)
+        return [int(count) for count in counts]
 
 
 class StepColumns:
@@ -117,8 +157,8 @@ class StepColumns:
     def __init__(self) -> None:
         self._columns = {name: array(_TYPECODES[STEP_DTYPE[name].kind]) for name in STEP_COLUMNS}
 
-    def add(self, steps: dict[str, NDArray[Any]]) -> None:
-        """The next steps, as `StepRows.take` gives them."""
+    def add(self, steps: StepBlock) -> None:
+        """The next steps."""
         for name, column in self._columns.items():
             column.frombytes(steps[name].tobytes())
 

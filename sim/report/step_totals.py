@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sim.report.step_rows import BLOCK_STEPS, LIMITS, MODES
+from sim.report.step_rows import BLOCK_STEPS, LIMITS, MODES, StepBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,28 +47,30 @@ class StepTotals:
         totals = cls()
         columns = _columns(steps)
         for at in range(0, len(steps), BLOCK_STEPS):
-            block = {name: values[at : at + BLOCK_STEPS] for name, values in columns.items()}
-            totals.add(block)
-            totals.load.add(block, at_client[at : at + BLOCK_STEPS])
+            part = {name: values[at : at + BLOCK_STEPS] for name, values in columns.items()}
+            totals.add(StepBlock(part, np.ones(len(part["end_s"]), dtype=np.int64), own=part))
+            totals.load.add(part, at_client[at : at + BLOCK_STEPS])
         return totals
 
-    def add(self, rows: Mapping[str, NDArray[Any]]) -> None:
-        """The next steps, by column (of a run that knew nothing of some column: without that); not yet their load."""
+    def add(self, block: StepBlock) -> None:
+        """The next steps (of a run that knew nothing of some column: without that); not yet their load."""
+        ends_s = block["end_s"]
         if not self.steps:
-            self.start_s = float(rows["start_s"][0])
-        self.end_s = float(rows["end_s"][-1])
-        self.steps += len(rows["end_s"])
-        for name in rows:
-            if name in self.sums:
-                self.sums[name] += int(rows[name].sum())
-            if name in self.peaks:
-                self.peaks[name] = max(self.peaks[name], int(rows[name].max()))
-        if "copy_s" in rows:
-            self.copy_s += float(rows["copy_s"].sum())
-        if "runtime_mode" in rows:
-            for mode, count in zip(MODES, np.bincount(rows["runtime_mode"], minlength=len(MODES)), strict=True):
-                self.modes[mode] += int(count)
-        least = int(rows["free_blocks"].min())
+            self.start_s = float(block["start_s"][0])
+        self.end_s = float(ends_s[-1])
+        self.steps += len(ends_s)
+        for name in self.sums:
+            if name in block:
+                self.sums[name] += block.sum(name)
+        for name in self.peaks:
+            if name in block:
+                self.peaks[name] = max(self.peaks[name], block.max(name))
+        if "copy_s" in block:
+            self.copy_s += float(block["copy_s"].sum())
+        if "runtime_mode" in block:
+            for mode, count in zip(MODES, block.occurrences("runtime_mode", len(MODES)), strict=True):
+                self.modes[mode] += count
+        least = int(block["free_blocks"].min())
         self.least_free_blocks = least if self.least_free_blocks is None else min(least, self.least_free_blocks)
 
     @property
@@ -96,9 +98,9 @@ class LoadTotals:
             self.limit_s[name] += float(step_s[(at_server > 0) & (rows["limit"] == code)].sum())
 
 
-def load_columns(rows: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def load_columns(steps: StepBlock) -> dict[str, NDArray[Any]]:
     """What `LoadTotals.add` reads of steps, for later."""
-    return {name: rows[name] for name in _LOAD}
+    return {name: steps[name] for name in _LOAD}
 
 
 def _columns(steps: pd.DataFrame) -> dict[str, NDArray[Any]]:

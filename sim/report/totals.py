@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from sim.core.request import Request as CoreRequest
     from sim.report.request_rows import RequestRows
+    from sim.report.step_rows import StepBlock
 
 
 class Totals:
@@ -55,21 +56,21 @@ class Totals:
         """The next steps: when they ended."""
         self._end_s = ends_s[-1]
 
-    def add(self, rows: dict[str, NDArray[Any]], requests: RequestRows) -> None:
+    def add(self, steps: StepBlock, requests: RequestRows) -> None:
         """Steps that have ended, in order, sooner or later."""
-        if not len(rows["end_s"]):
+        ends_s = steps["end_s"]
+        if not len(ends_s):
             return
-        before_s = rows["start_s"][0] if self.steps.steps == 0 else self.steps.end_s
-        ends_s = rows["end_s"]
-        self.gaps.add(np.diff(ends_s, prepend=before_s), rows["continued"])
+        before_s = steps["start_s"][0] if self.steps.steps == 0 else self.steps.end_s
+        self.gaps.add(np.diff(ends_s, prepend=before_s), steps["continued"])
         long_gaps_s = np.array(self._long_gaps_s)
         self.gaps.add(long_gaps_s, np.ones(len(long_gaps_s), dtype=np.int64))
         del self._long_gaps_s[:]
         if self._tokens is None:
             self._tokens = TokensPerSecond(requests.first_send_s())
-        self._tokens.add(ends_s + self._response_s, rows["streams"])
-        self.steps.add(rows)
-        self._queue.add(rows, self.steps)
+        self._tokens.add(ends_s + self._response_s, steps["streams"])
+        self.steps.add(steps)
+        self._queue.add(steps, self.steps)
 
     def run_over(self, request: CoreRequest, _first: int, _stop: int) -> None:
         """It got a token in the last step that ended, but gets none in the next; or it is done."""
@@ -108,9 +109,9 @@ class _ClientQueue:
         """Before those."""
         self._waiting: list[dict[str, NDArray[Any]]] = []
 
-    def add(self, rows: dict[str, NDArray[Any]], totals: StepTotals) -> None:
+    def add(self, steps: StepBlock, totals: StepTotals) -> None:
         """The next steps."""
-        self._waiting.append(load_columns(rows))
+        self._waiting.append(load_columns(steps))
         self.settle(totals)
 
     def settle(self, totals: StepTotals) -> None:
