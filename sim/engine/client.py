@@ -128,7 +128,7 @@ class Client:
         path_s = self._path_s(request)
         heappush(self._on_their_way_s, now_s + path_s)
 
-        def reach() -> None:
+        def reach(_: simpy.Event) -> None:
             heappop(self._on_their_way_s)
             self._submit(row, request)
 

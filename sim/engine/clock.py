@@ -28,12 +28,12 @@ class Clock(simpy.Environment):
         heappush(self._queue, (time_s if time_s > now_s else now_s, URGENT, next(self._eid), event))
         return event
 
-    def call(self, callback: Callable[[], None], delay_s: float) -> None:
-        """Call somebody later. Cheaper than a process, and than a timeout with a callback."""
+    def call(self, callback: Callable[[simpy.Event], None], delay_s: float) -> None:
+        """Call somebody later, with the event. Cheaper than a process, and than a timeout with a callback."""
         event = simpy.Event(self)
         event._ok = True
         event._value = None
-        event.callbacks = [lambda _: callback()]
+        event.callbacks = [callback]
         heappush(self._queue, (self._now + delay_s, NORMAL, next(self._eid), event))
 
     def sooner(self, event: simpy.Event, time_s: float) -> simpy.Event:

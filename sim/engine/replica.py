@@ -343,7 +343,7 @@ class Replica:
 
     def _answer(self, request: Request) -> None:
         """The client reads the answer's end a little later."""
-        self._env.call(lambda: self._client.answered(request), self._pricing.profile.client.response_s)
+        self._env.call(lambda _: self._client.answered(request), self._pricing.profile.client.response_s)
 
     def _check_progress(self, plan: StepPlan) -> None:
         """Name who is stuck instead of going round for ever."""
