@@ -28,6 +28,7 @@ RUNS = ROOT / "results/.runs"
 VARIABLE = re.compile(r"\$(\w+)")
 MADE = ("sweep", "preemption")
 """What the verbs call their tables and pictures."""
+STRICT = {"PYTHONWARNINGS": "error"}
 TABLE = re.compile(r"(<!-- table (\S+)\n(.*?)-->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -53,15 +54,17 @@ def missing(words: list[str]) -> str | None:
 def carry_out(words: list[str], home: Path) -> None:
     """Run one command from the repository's root; put the table and picture that it makes into the page's folder."""
     print(f"$ {shlex.join(words)}", flush=True)
-    name, words = words[-1], [str(Path(sys.executable).with_name(words[0])), *map(expanded, words[1:])]
-    if "--out" in words:
-        out = RUNS / home.name / name
-        words[words.index("--out") + 1] = str(out)
-    subprocess.run(words, cwd=ROOT, stdout=subprocess.DEVNULL, check=True, env=os.environ | {"PYTHONWARNINGS": "error"})
-    if "--out" in words:
-        for file in (out / f"{made}{kind}" for made in MADE for kind in (".csv", ".png")):
-            if file.exists():
-                shutil.copyfile(file, home / f"{name}{file.suffix}")
+    run = [str(Path(sys.executable).with_name(words[0])), *map(expanded, words[1:])]
+    name = words[words.index("--out") + 1] if "--out" in words else ""
+    out = RUNS / home.name / name
+    if name:
+        run[words.index("--out") + 1] = str(out)
+    done = subprocess.run(run, cwd=ROOT, stdout=subprocess.DEVNULL, check=False, env=os.environ | STRICT)
+    if done.returncode:
+        sys.exit(f"results/make.py: exit code {done.returncode} of {shlex.join(words)}")
+    for file in (out / f"{made}{kind}" for made in MADE for kind in (".csv", ".png") if name):
+        if file.exists():
+            shutil.copyfile(file, home / f"{name}{file.suffix}")
 
 
 def expanded(word: str) -> str:
@@ -130,8 +133,11 @@ def told(value: object) -> str:
 
 def main() -> None:
     """All of them, or those that are named."""
-    for home in sorted(SWEEPS / name for name in sys.argv[1:]) or sorted(p.parent for p in SWEEPS.glob("*/README.md")):
-        page = home / "README.md"
+    studies = {page.parent.name: page for page in sorted(SWEEPS.glob("*/README.md"))}
+    for unknown in [name for name in sys.argv[1:] if name not in studies]:
+        sys.exit(f"results/make.py: study: got {unknown!r}, expected one of {', '.join(studies)}")
+    for page in [studies[name] for name in sorted(sys.argv[1:] or studies)]:
+        home = page.parent
         for words in commands(page.read_text(encoding="utf-8")):
             if why := missing(words):
                 print(f"skipped, {why}; {page.relative_to(ROOT)} says what it is: {shlex.join(words)}", flush=True)

@@ -88,6 +88,30 @@ def test_a_study_of_files_that_do_not_ship_is_left_out_without_them(tmp_path: Pa
     assert {path: path.read_bytes() for path in before} == before
 
 
+def make(*studies: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "results/make.py", *studies], cwd=cwd, capture_output=True, text=True,
+                          timeout=60, check=False)  # fmt: skip
+
+
+def test_a_study_that_does_not_exist_is_one_line() -> None:
+    done = make("thrush")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("results/make.py: study: got 'thrush', expected one of async, azure, mooncake, ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_command_that_fails_is_named_and_ends_it(tmp_path: Path) -> None:
+    home = tmp_path / "results/sweeps/broken"
+    home.mkdir(parents=True)
+    (home / "README.md").write_text("```bash\nelpase sweep random --vary max_num_sequences=1,2 --out none\n```\n")
+    (tmp_path / "results/make.py").write_bytes((ROOT / "results/make.py").read_bytes())
+    done = make("broken", cwd=tmp_path)
+    assert done.returncode == 1
+    error, last = done.stderr.splitlines()
+    assert error.startswith("elpase: error: knob: got 'max_num_sequences'")
+    assert last == "results/make.py: exit code 2 of elpase sweep random --vary max_num_sequences=1,2 --out none"
+
+
 def test_a_variable_names_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ELPASE_MOONCAKE_CONV", "mine.jsonl")
     monkeypatch.chdir(tmp_path)

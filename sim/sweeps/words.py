@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from sim.report.units import percent_tenths, signed_percent
+from sim.sweeps.answers import load_axis
 from sim.sweeps.table import RATES
 
 if TYPE_CHECKING:
@@ -144,8 +145,6 @@ def _by_load(sweep: Sweep) -> Iterator[str]:
 
 
 def _load_name(sweep: Sweep) -> str:
-    from sim.sweeps.answers import load_axis
-
     return load_axis(sweep.axes) or ""
 
 
