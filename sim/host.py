@@ -24,6 +24,9 @@ GIB = 1 << 30
 SWAP_SPACE_GIB = 4.0
 """`--swap-space` where it is not given: its default in all vLLM versions that had it."""
 
+HOST_MEMORY_GIB = 20.0
+"""Over all GPUs, where modes of preemption are compared and nobody says how much they may fill."""
+
 PAGE_BYTES = 4096
 """Of host memory: vLLM rounds an offloaded block, of all GPUs together, up to whole pages."""
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 import sim
+from sim.cli.start import EXIT_INTERRUPTED
 from sim.errors import InputError, did_you_mean, one_line
 from sim.interrupt import exiting_on
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 EXIT_INPUT_ERROR = 2
-EXIT_INTERRUPTED = 130
-"""What a shell reports for a process that Ctrl-C ended: 128 + SIGINT."""
 
 
 class Verb(NamedTuple):

@@ -15,6 +15,7 @@ from sim.cli.sweep_run import carried_out, ended, running_options
 from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.config import KV_PREEMPTIONS
 from sim.errors import InputError
+from sim.host import HOST_MEMORY_GIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +78,7 @@ def _number(text: str) -> float:
     help="Requests that run at once: thrash, and where the ceiling is. Default: the profile's.",
 )  # fmt: skip
 @option(
-    _COMPARED, "--host-memory", type=FiniteRange(min=0), default=20.0, show_default=True, metavar="GIB",
+    _COMPARED, "--host-memory", type=FiniteRange(min=0), default=HOST_MEMORY_GIB, show_default=True, metavar="GIB",
     help="Host memory, over all GPUs, that swap and offload may fill.",
 )  # fmt: skip
 @option(_COMPARED, "--json", "as_json", is_flag=True, help="Print JSON.")

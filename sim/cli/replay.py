@@ -15,6 +15,7 @@ from sim.cli.flags import EngineCommand, GroupedOption, engine_config, engine_op
 from sim.cli.made_by import made_by
 from sim.cli.paths import PathType
 from sim.cli.progress import progress_bar, working
+from sim.cli.start import EXIT_INTERRUPTED
 from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.interrupt import SecondCtrlC, handling_ctrl_c
 from sim.latency.profile import DEFAULT_PROFILE
@@ -42,7 +43,6 @@ RESULT_FILES = (
     "latency.png",
     "timeline.json.gz",
 )
-EXIT_INTERRUPTED = 130
 MOST_KEPT = 50_000
 """Requests whose steps and tokens are kept unasked: they take some 7 kB each."""
 

@@ -10,6 +10,7 @@ import signal
 import sys
 
 EXIT_INTERRUPTED = 130
+"""What a shell reports for a process that Ctrl-C ended: 128 + SIGINT."""
 
 
 def main() -> None:

@@ -14,7 +14,8 @@ import click
 from sim.cli.numbers import FiniteRange
 from sim.cli.paths import PathType
 from sim.cli.progress import counting, working
-from sim.cli.replay import EXIT_INTERRUPTED, option, say
+from sim.cli.replay import option, say
+from sim.cli.start import EXIT_INTERRUPTED
 from sim.errors import InputError
 from sim.latency.profile import DEFAULT_PROFILE
 

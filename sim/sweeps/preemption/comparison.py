@@ -14,6 +14,7 @@ import pandas as pd
 
 from sim.config import KV_PREEMPTIONS, EngineConfig
 from sim.errors import InputError, did_you_mean
+from sim.host import HOST_MEMORY_GIB
 from sim.latency.profile import DEFAULT_PROFILE, Profile
 from sim.latency.shape import StepShape
 from sim.sweeps.answers import FRONT, OBJECTIVE
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 MODE, KV, LINK, SEQS = "kv_preemption", "num_gpu_blocks_override", "pcie_bandwidth", "max_num_seqs"
 PLACE = (KV, SEQS, LINK)
 """Where modes are compared. The link is the last one: without copies it does not matter."""
-HOST_MEMORY_GIB = 20.0
 
 EVEN = 0.01
 """A lead below this share is none: profiles are not as exact."""
