@@ -140,8 +140,8 @@ def test_files_named_exist(path: str) -> None:
 
 def test_flags_named_exist() -> None:
     context = cli.make_context("elpase", ["replay"])
-    verbs = [cli.get_command(context, name) for name in VERBS]
-    groups = [verb for verb in verbs if isinstance(verb, click.Group)]
+    verbs = [cli, *(cli.get_command(context, name) for name in VERBS)]
+    groups = [verb for verb in verbs[1:] if isinstance(verb, click.Group)]
     verbs += [group.get_command(context, name) for group in groups for name in group.list_commands(context)]
     known = {option for verb in verbs for param in verb.params for option in (*param.opts, *param.secondary_opts)} | {
         "--help"
