@@ -46,6 +46,9 @@ def main() -> None:
     *leaps, command = run("leaps")
     console.print(_leaps(leaps))
     console.print(_command(command))
+    compiled = run("compiled")
+    if compiled:
+        console.print(_compiled(compiled))
     replays = run("replay", *trace)
     console.print(_replays(replays))
     console.print(_memory(replays))
@@ -126,6 +129,17 @@ def _command(record: Record) -> Table:
     count, cpu_s = record["requests"], record["cpu_s"]
     costs = (f"{count / cpu_s:,.0f}", f"{record['loop_rounds'] / count:,.0f}")
     table.add_row(f"{count:,}", f"{record['steps']:,}", f"{record['wall_s']:.1f}", f"{cpu_s:.1f}", *costs)
+    return table
+
+
+def _compiled(records: list[Record]) -> Table:
+    columns = ("requests", "steps", "CPU s, plain", "CPU s, compiled", "times as fast", "us/request, compiled")
+    table = _table("The same run by plain Python and by the compiled build", "", *columns)
+    for record in records:
+        plain_s, compiled_s = (record[build]["cpu_s"] for build in ("plain", "compiled"))
+        costs = (f"{plain_s:.2f}", f"{compiled_s:.2f}", f"{plain_s / compiled_s:.2f}")
+        each = f"{compiled_s / record['requests'] * 1e6:.0f}"
+        table.add_row(record["what"], f"{record['requests']:,}", f"{record['steps']:,}", *costs, each)
     return table
 
 

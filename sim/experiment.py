@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import asdict, dataclass, replace
+from operator import index
 from typing import TYPE_CHECKING
 
 from sim import __version__
@@ -124,6 +125,9 @@ def simulate(
     Ctrl-C ends the run early: the result holds what has happened, and says `partial`. Raises InputError for settings
     that vLLM refuses and for requests that can get nowhere; warns with ExtrapolationWarning.
     """
+    seed = _whole("seed", seed)
+    max_in_flight = None if max_in_flight is None else _whole("max_in_flight", max_in_flight)
+    leap, keep_steps = bool(leap), bool(keep_steps)
     profile = Profile.load(profile) if isinstance(profile, str) else profile
     for line in unpriced(config, profile) if isinstance(config, EngineConfig) else ():
         warnings.warn(line, ExtrapolationWarning, stacklevel=2)
@@ -144,6 +148,14 @@ def simulate(
     if isinstance(config, Settled):
         facts["server"] = server(config, profile)
     return Result((log.frames if keep_steps else log.digest)(facts | dict(meta or {})))
+
+
+def _whole(name: str, value: int) -> int:
+    """Python's own number of numpy's: result.json knows no other, and compiled modules take no other."""
+    try:
+        return int(index(value))
+    except TypeError:
+        raise InputError(field=name, value=value, expected="a whole number") from None
 
 
 def _parts(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator
 
 import numpy as np
@@ -35,6 +36,21 @@ def test_a_lone_request_step_by_step(constant_profile):
     assert result.itls.row(0) == pytest.approx([0.1, 0.1, 0.1])
     assert result.steps["num_tokens"].tolist() == [64, 64, 22, 1, 1, 1]
     assert result.steps["sampled"].tolist() == [0, 0, 1, 1, 1, 1]
+
+
+def test_numbers_of_numpy_are_python_s_own(constant_profile):
+    """A cap out of np.arange is one that result.json can hold."""
+    requests = [Request(name, 0.0, 10, 5) for name in "abc"]
+    ways = {"seed": np.int64(1), "leap": np.bool_(True), "keep_steps": np.bool_(True)}
+    result = simulate(requests, config(), constant_profile(0.1), max_in_flight=np.int64(2), **ways)
+    assert result.requests["send_s"].tolist() == pytest.approx([0.0, 0.0, 0.5])
+    assert json.loads(json.dumps(result.summary()))["max_concurrency"] == 2
+
+
+@pytest.mark.parametrize(("field", "value"), [("max_in_flight", 2.0), ("seed", "1"), ("seed", 1.5)])
+def test_what_is_no_whole_number_is_refused(constant_profile, field, value):
+    with pytest.raises(InputError, match=f"{field}: got {value!r}, expected a whole number"):
+        simulate([], config(), constant_profile(0.1), **{field: value})
 
 
 def test_a_request_that_comes_during_a_step_joins_the_next(constant_profile):

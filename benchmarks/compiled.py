@@ -1,0 +1,91 @@
+"""What the compiled build is worth: the same runs by plain Python and by what `make compiled` has made, in turn.
+
+`python -m benchmarks.compiled`. The one idea: each run is a process of its own and prints a hash of all that it made,
+so the ratio compares equal work. Prints nothing where there is no compiled build.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.leaps import PROFILE, poisson
+from benchmarks.measure import require, timed
+from benchmarks.replay import BUILTIN, REQUESTS
+from sim.config import EngineConfig
+from sim.experiment import Result, simulate
+from sim.sweeps.code import code_digest
+from workloads import open_workload
+
+Record = dict[str, Any]
+
+ROOT = Path(__file__).parents[1]
+BUILDS = {"plain": sys.executable, "compiled": str(ROOT / ".venv-compiled/bin/python")}
+POISSON_REQUESTS = 20_000
+TRIES = 3
+"""In turn, so that a busy moment hits both; the best counts."""
+
+
+def azure() -> Result:
+    """The built-in workload that the other benchmarks replay."""
+    return simulate(open_workload(BUILTIN))
+
+
+def poisson_8() -> Result:
+    """20,000 requests, of which no step is kept."""
+    return simulate(poisson(POISSON_REQUESTS), EngineConfig(), PROFILE, keep_steps=False)
+
+
+RUNS = {
+    f"{BUILTIN}, with all steps": (azure, REQUESTS),
+    "Poisson, 8/s, 1000 in, 200 out, summary only": (poisson_8, POISSON_REQUESTS),
+}
+
+
+def main() -> None:
+    """Print one JSON object per workload."""
+    if not Path(BUILDS["compiled"]).exists():
+        return
+    for what, (_, count) in RUNS.items():
+        tries = [{build: _run(python, what) for build, python in BUILDS.items()} for _ in range(TRIES)]
+        best = {build: min((each[build] for each in tries), key=lambda run: run["loop_rounds"]) for build in BUILDS}
+        plain, compiled = best["plain"], best["compiled"]
+        require("which build runs", (plain["compiled"], compiled["compiled"]), (False, True))
+        require("sources of the compiled build (make compiled)", compiled["code"], plain["code"])
+        require(f"requests finished, {what}", compiled["finished"], count)
+        require(f"hash of the results, {what}", compiled["hash"], plain["hash"])
+        print(json.dumps({"what": what, "requests": count, "steps": plain["steps"], **best}))
+
+
+def one(what: str) -> None:
+    """Do the run in this process, and print what it took and what came out."""
+    run, _ = RUNS[what]
+    result, timing = timed(run)
+    summary = result.summary()
+    made = json.dumps(summary, sort_keys=True) + result.requests.to_json()
+    sim = summary["sim"]
+    assert isinstance(sim, dict)
+    work = {"finished": summary["completed"], "steps": sim["steps"], "hash": hashlib.sha256(made.encode()).hexdigest()}
+    compiled = not str(sys.modules["sim.engine.replica"].__file__).endswith(".py")
+    print(json.dumps({**asdict(timing), **work, "code": code_digest(), "compiled": compiled}))
+
+
+def _run(python: str, what: str) -> Record:
+    """By one of the builds. The compiled one must not meet the sources here before its own modules: -P, and appended."""
+    code = "import sys; sys.path.append(sys.argv[1]); from benchmarks import compiled; compiled.one(sys.argv[2])"
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if python == BUILDS["plain"]:
+        variables["PYTHONPATH"] = str(ROOT)
+    command = [python, "-P", "-c", code, str(ROOT), what]
+    record: Record = json.loads(subprocess.run(command, check=True, capture_output=True, env=variables).stdout)
+    return record
+
+
+if __name__ == "__main__":
+    main()
