@@ -77,7 +77,7 @@ def one(what: str) -> None:
 
 
 def _run(python: str, what: str) -> Record:
-    """By one of the builds. The compiled one must not meet the sources here before its own modules: -P, and appended."""
+    """By one of the builds. -P, and appended: the compiled one meets its own modules before the sources here."""
     code = "import sys; sys.path.append(sys.argv[1]); from benchmarks import compiled; compiled.one(sys.argv[2])"
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     if python == BUILDS["plain"]:
