@@ -60,6 +60,10 @@ def output(*command: str) -> str:
     return done.stdout
 
 
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _a_build_of_these_sources() -> None:
     if not Path(COMPILED).exists():
@@ -68,25 +72,19 @@ def _a_build_of_these_sources() -> None:
         pytest.skip("what make compiled made is of other sources: run it again")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Folders with one folder of files per run: by plain Python, and by the compiled build."""
-    folders = tmp_path_factory.mktemp("plain"), tmp_path_factory.mktemp("compiled")
-    for python, folder in zip((PLAIN, COMPILED), folders, strict=True):
-        commands = [["replay", *arguments, "--out", str(folder / name)] for name, (arguments, _) in RUNS.items()]
-        output(python, "-c", RUN, json.dumps(commands))
-    return folders
-
-
 def test_it_says_that_it_is_compiled() -> None:
     assert output(str(BIN / "elpase"), "--version").endswith("(compiled: yes)\n")
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_the_same_files_to_the_bit(made: tuple[Path, Path], name: str) -> None:
-    plain, compiled = ({file.name: file.read_bytes() for file in (folder / name).iterdir()} for folder in made)
-    assert json.loads(plain["result.json"])["sim"][RUNS[name][1]] > 0
-    assert "requests.parquet" in plain
+def test_the_same_files_to_the_bit(tmp_path: Path) -> None:
+    for python in (PLAIN, COMPILED):
+        folder = tmp_path / ("plain" if python == PLAIN else "compiled")
+        commands = [["replay", *arguments, "--out", str(folder / name)] for name, (arguments, _) in RUNS.items()]
+        output(python, "-c", RUN, json.dumps(commands))
+    plain, compiled = (files_below(tmp_path / way) for way in ("plain", "compiled"))
+    for name, (_, figure) in RUNS.items():
+        assert json.loads(plain[f"{name}/result.json"])["sim"][figure] > 0, name
+        assert f"{name}/requests.parquet" in plain
     assert plain.keys() == compiled.keys()
     assert [file for file in plain if plain[file] != compiled[file]] == []
 
