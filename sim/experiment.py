@@ -116,18 +116,15 @@ def simulate(
         already, or a scheduler's numbers alone, for a server as the profile's was. max_in_flight: the client's cap
         (`vllm bench serve --max-concurrency`). seed: of which drafts are accepted.
     outside: what to do with a step that the profile was not fitted for: warn and extrapolate, raise, or clip.
-    check: verify the core's invariants at every step (slow). leap: take many steps at once where nobody
-        joins; the result is the same, bit for bit. keep_steps: without, memory does not grow with
-        steps and tokens, and `Result` has neither. on_progress: called with the simulated seconds and the requests
-        done, whenever some are. link: to host memory, for settled numbers; None is that of the flags, or of the
-        profile's GPU. meta: what to note of the run's origin (seed, trace, request_rate, ...).
+    check: verify the core's invariants at every step (slow). leap: take many steps at once where nobody joins; the
+        result is the same, bit for bit. keep_steps: without, memory does not grow with steps and tokens, and `Result`
+        has neither. on_progress: called with simulated seconds and requests done, whenever some are. link: to host
+        memory, for settled numbers; None: the flags', or the GPU's. meta: what to note of the run's origin (seed, ...).
 
     Ctrl-C ends the run early: the result holds what has happened, and says `partial`. Raises InputError for settings
     that vLLM refuses and for requests that can get nowhere; warns with ExtrapolationWarning.
     """
-    seed = _whole("seed", seed)
     max_in_flight = None if max_in_flight is None else _whole("max_in_flight", max_in_flight)
-    leap, keep_steps = bool(leap), bool(keep_steps)
     profile = Profile.load(profile) if isinstance(profile, str) else profile
     for line in unpriced(config, profile) if isinstance(config, EngineConfig) else ():
         warnings.warn(line, ExtrapolationWarning, stacklevel=2)
@@ -135,7 +132,7 @@ def simulate(
         config = settled(config, profile)
     numbers = config.scheduler if isinstance(config, Settled) else config
     pcie = Link(link or settle_link(config, profile))
-    pricing, sampler = _parts(config, profile, outside, seed)
+    pricing, sampler = _parts(config, profile, outside, _whole("seed", seed))
     log = RunLog(profile.client.response_s, keep_steps=keep_steps)
     finished = serve(
         requests, numbers, pricing, sampler, log, pcie, max_in_flight, check=check, leap=leap, on_progress=on_progress

@@ -41,8 +41,7 @@ def test_a_lone_request_step_by_step(constant_profile):
 def test_numbers_of_numpy_are_python_s_own(constant_profile):
     """A cap out of np.arange is one that result.json can hold."""
     requests = [Request(name, 0.0, 10, 5) for name in "abc"]
-    ways = {"seed": np.int64(1), "leap": np.bool_(True), "keep_steps": np.bool_(True)}
-    result = simulate(requests, config(), constant_profile(0.1), max_in_flight=np.int64(2), **ways)
+    result = simulate(requests, config(), constant_profile(0.1), max_in_flight=np.int64(2), seed=np.int64(1))
     assert result.requests["send_s"].tolist() == pytest.approx([0.0, 0.0, 0.5])
     assert json.loads(json.dumps(result.summary()))["max_concurrency"] == 2
 
