@@ -8,6 +8,7 @@ another process; only opening it reads a file or draws a number.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,11 @@ def remarks(trace: Trace, config: SchedulerConfig) -> list[str]:
     return told
 
 
+def file_name(path: str | os.PathLike[str]) -> str:
+    """A file's name without its folder, as pictures and files can show it: bytes of another encoding become a mark."""
+    return os.fsencode(Path(path).name).decode(errors="replace")
+
+
 def traffic(kwargs: Mapping[str, Any]) -> dict[str, object]:
     """What a result says of the workload, as `Frames.meta` wants it: trace, seed, rate, burstiness, ramp.
 
@@ -87,7 +93,7 @@ def traffic(kwargs: Mapping[str, Any]) -> dict[str, object]:
     rates = {name: kwargs[name] for name in ("request_rate", "ramp_up_start_rps", "ramp_up_end_rps")}
     burstiness = 1.0 if kwargs["burstiness"] is None else kwargs["burstiness"]
     return {
-        "trace": Path(kwargs["trace"]).name if kind_of(kwargs["trace"]) == FILE else kwargs["trace"],
+        "trace": file_name(kwargs["trace"]) if kind_of(kwargs["trace"]) == FILE else kwargs["trace"],
         "seed": kwargs["seed"],
         # JSON knows no infinity: vLLM's own word for it.
         "burstiness": "inf" if math.isinf(burstiness) else burstiness,

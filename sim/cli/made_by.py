@@ -7,13 +7,12 @@ nothing of the machine: a file is its name without its folder, so that the same 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from sim.workload import effective, traffic
+from sim.workload import effective, file_name, traffic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +43,7 @@ def flags_given(ctx: click.Context) -> dict[str, object]:
     ]
     return jsonable(
         {
-            name: Path(ctx.params[name]).name if name in _FILES else ctx.params[name]
+            name: file_name(ctx.params[name]) if name in _FILES else ctx.params[name]
             for name in given
             if name not in _CHANGE_NO_FIGURE
         }

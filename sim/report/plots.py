@@ -7,6 +7,8 @@ Figures are made without pyplot, hence without global state; the same run gives 
 
 from __future__ import annotations
 
+import warnings
+from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,7 @@ from sim.report.units import as_ms
 from sim.report.words import latency_headline, provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -164,6 +166,14 @@ def note(panel: Axes, text: str) -> None:
                zorder=5, bbox={"boxstyle": "round,pad=0.3", "fc": "white", "ec": "none"})  # fmt: skip
 
 
+@contextmanager
+def any_script() -> Iterator[None]:
+    """Letters that the font lacks, such as those of a trace's name, become boxes without a line on each."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from font")
+        yield
+
+
 def save_figure(figure: Figure, path: Path) -> None:
     """Write PNG or SVG, by extension, whole or not at all; the same figure gives the same bytes."""
     kind = path.suffix.lower()
@@ -172,5 +182,6 @@ def save_figure(figure: Figure, path: Path) -> None:
     # Neither the date nor the library's version, so that equal pictures are equal files.
     metadata = {"Software": None} if kind == ".png" else {"Date": None, "Creator": None}
     drawn = BytesIO()
-    figure.savefig(drawn, format=kind[1:], metadata=metadata)
+    with any_script():
+        figure.savefig(drawn, format=kind[1:], metadata=metadata)
     write_bytes_atomic(path, drawn.getvalue())

@@ -12,7 +12,7 @@ import matplotlib as mpl
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from matplotlib.transforms import Bbox
 
-from sim.report.plots import FAINT, GRID, INK, PALETTE, STYLE, note, save_figure, titled_figure
+from sim.report.plots import FAINT, GRID, INK, PALETTE, STYLE, any_script, note, save_figure, titled_figure
 from sim.report.units import as_ms
 from sim.sweeps.answers import load_axis
 from sim.sweeps.words import said, spelled
@@ -52,7 +52,8 @@ def plot_sweep(sweep: Sweep, path: Path) -> None:
                 _draw(panel, sweep, lines, column)
                 _dress(panel, title, empty=not (table[column] > 0).any())
             names = _front_names(sweep, lines, legend=_legend(figure, panels[0]))
-            figure.draw_without_rendering()  # from here on it is known how wide a panel is, and what is near what
+            with any_script():
+                figure.draw_without_rendering()  # from here on it is known how wide a panel is, and what is near what
             for panel, (column, _) in zip(panels, _PANELS, strict=True):
                 _name_front(panel, sweep, column, names)
         save_figure(figure, path)
@@ -80,12 +81,16 @@ def _color(line: int) -> str:
 
 
 def _dress(panel: Axes, title: str, *, empty: bool) -> None:
-    panel.margins(0.12)
     if empty:
+        panel.margins(0.12)
         note(panel, "no answer has a second token")
         panel.set_yticks([])
     else:
+        least, most = panel.dataLim.minposy, panel.dataLim.y1
+        if most < 1.001 * least:  # too near each other for a margin that is a share of their distance
+            panel.set_ylim(least / 1.2, most * 1.2)
         panel.set_yscale("log")
+        panel.margins(0.12)
         low, high = panel.get_ylim()
         panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 6, 8)))
         panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: as_ms(value)))

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.config import EngineConfig
 from sim.errors import InputError, did_you_mean
 from sim.latency.profile import Profile
-from sim.workload import ANY_TRACE, GOES_WITH
+from sim.workload import ANY_TRACE, GOES_WITH, file_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +47,7 @@ class Setting:
     def told(self) -> Setting:
         """The same for people and files: a path is its name, without its folder, so that it is the same anywhere."""
         named = {
-            name: Path(value.name if isinstance(value, Profile) else str(value)).name
+            name: file_name(value.name if isinstance(value, Profile) else str(value))
             for name, value in self.knobs.items()
             if name in ("trace", "profile")
         }

@@ -24,7 +24,7 @@ from sim.sweeps.study import Study, outcomes, whole_workload
 from sim.sweeps.table import runs_table, settings_table
 from sim.sweeps.task import Measure
 from sim.sweeps.words import report
-from sim.workload import traffic
+from sim.workload import file_name, traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -94,7 +94,7 @@ class Sweep:
             "elpase_version": __version__,
             "vllm_semantics": VLLM_SEMANTICS,
             "trace": traffic(self.study.workload)["trace"],
-            "profile": profile.name if isinstance(profile, Profile) else Path(profile).name,
+            "profile": profile.name if isinstance(profile, Profile) else file_name(profile),
             "seed": self.study.workload["seed"],
         }
 

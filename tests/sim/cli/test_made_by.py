@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import sim
-from sim import EngineConfig, simulate
+from sim import EngineConfig, Profile, simulate
 from workloads import builtin
 
 AZURE = Path(__file__).parents[2] / "workloads/data/azure_2023.csv"
@@ -157,6 +159,20 @@ def test_no_folder_of_the_machine_gets_into_a_result(made, elpase, tmp_path, mon
     assert elpase("replay", AZURE.name, "--profile", "mine.json", "--limit", 4, "--out", "b").code == 0
     for path in (tmp_path / "b").iterdir():
         assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes()
+
+
+def test_a_file_whose_name_is_no_utf_8_is_told_with_a_mark(elpase, tmp_path, monkeypatch) -> None:
+    """Pictures and JSON cannot hold what Python makes of such bytes."""
+    monkeypatch.chdir(tmp_path)
+    trace, profile = os.fsdecode(b"tr\xe9.csv"), os.fsdecode(b"pr\xe9.json")
+    Path(trace).write_text("arrival_s,prompt_tokens,output_tokens\n0,50,5\n", encoding="utf-8")
+    Profile.load("h100-qwen3-14b").save(profile)
+    assert elpase("replay", trace, "--profile", profile, "--out", "run").code == 0
+    said = json.loads(Path("run/result.json").read_text(encoding="utf-8"))["sim"]
+    assert (said["trace"], said["flags"]) == ("tr\ufffd.csv", {"profile": "pr\ufffd.json"})
+    done = elpase("sweep", trace, "--vary", f"profile={profile}", "--jobs", 1, "--out", "swept")
+    assert done.code == 0
+    assert pd.read_csv("swept/sweep.csv")["profile"].to_list() == ["pr\ufffd.json"]
 
 
 def test_the_library_says_of_the_server_what_it_was_told() -> None:

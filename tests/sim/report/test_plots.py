@@ -155,3 +155,12 @@ def test_other_file_types_are_refused(toy_run, tmp_path):
 def test_no_global_state_is_touched():
     code = "import sys, sim.report.plots, sim.report.plots_time; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("draw", DRAW.values(), ids=DRAW)
+def test_a_name_in_another_script_is_drawn_without_a_word(toy_run, tmp_path, draw):
+    """Warnings are errors here."""
+    frames = toy_run(requests=2)
+    frames.meta["trace"] = "\u65e5\u672c.csv"
+    draw(frames, tmp_path / "a.png")
+    assert (tmp_path / "a.png").exists()

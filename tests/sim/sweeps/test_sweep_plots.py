@@ -86,6 +86,13 @@ def test_a_panel_without_gaps_says_so(drawn, constant_profile) -> None:
     assert told == [["no answer has a second token"], []]
 
 
+def test_a_trace_s_name_in_another_script_is_drawn_without_a_word(tmp_path, monkeypatch, constant_profile) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "\u65e5\u672c.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,50,5\n", encoding="utf-8")
+    result = sweep("\u65e5\u672c.csv", {"max_num_seqs": [1, 2]}, profile=constant_profile(0.01), jobs=1)
+    plots.plot_sweep(result, tmp_path / "sweep.png")
+
+
 class TestComparison:
     @pytest.fixture
     def compared(self):
