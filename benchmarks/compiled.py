@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.leaps import PROFILE, poisson
+from benchmarks.leaps import PROFILE, command, poisson
 from benchmarks.measure import require, timed
 from benchmarks.replay import BUILTIN, REQUESTS
 from sim.config import EngineConfig
@@ -49,7 +49,7 @@ RUNS = {
 
 
 def main() -> None:
-    """Print one JSON object per workload."""
+    """Print one JSON object per workload, and one for the command that draws the last."""
     if not Path(BUILDS["compiled"]).exists():
         return
     for what, (_, count) in RUNS.items():
@@ -61,6 +61,10 @@ def main() -> None:
         require(f"requests finished, {what}", compiled["finished"], count)
         require(f"hash of the results, {what}", compiled["hash"], plain["hash"])
         print(json.dumps({"what": what, "requests": count, "steps": plain["steps"], **best}))
+    commands = {build: command(str(Path(python).with_name("elpase"))) for build, python in BUILDS.items()}
+    require("hash of the command's result", commands["compiled"]["hash"], commands["plain"]["hash"])
+    counts = {name: commands["plain"][name] for name in ("requests", "steps")}
+    print(json.dumps({"what": "elpase replay, the same as a whole command", **counts, **commands}))
 
 
 def one(what: str) -> None:

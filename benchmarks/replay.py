@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.measure import peak_bytes, require, timed
+from benchmarks.measure import best_of, peak_bytes, require, timed
 from sim.experiment import Result, simulate
 from workloads import open_workload
 
@@ -24,6 +24,7 @@ REQUESTS = 19_366
 """Of the trace, and so of the built-in workload."""
 BUILTIN_OUTPUT_TOKENS = 4_164_264
 BUILTIN_STEPS = 204_400
+TRIES = 3
 ELPASE = str(Path(sys.executable).with_name("elpase"))
 
 
@@ -36,7 +37,7 @@ def main(trace: str = BUILTIN) -> None:
 def _library(trace: str) -> dict[str, object]:
     """From the file to the figures of `vllm bench serve`."""
     loaded_bytes = peak_bytes()
-    (result, summary), timing = timed(lambda: _replay(trace))
+    (result, summary), timing = best_of(TRIES, lambda: _replay(trace))
     require("requests finished", summary["completed"], REQUESTS)
     output_tokens = sum(request.output_tokens for request in open_workload(trace))
     require("tokens sampled", int(result.steps["sampled"].sum()), output_tokens)
