@@ -8,17 +8,21 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from sim.core.async_scheduler import AsyncScheduler
+from sim.core.async_scheduler import expect_drafts, take_place
 from sim.core.offloading import OffloadingScheduler
 
 if TYPE_CHECKING:
     from sim.core.config import SchedulerConfig
     from sim.core.request import Request
     from sim.core.step import StepPlan
+    from sim.core.step_in_making import StepInMaking
 
 
-class AsyncOffloadingScheduler(OffloadingScheduler, AsyncScheduler):
-    """Nobody is preempted who is in a step in flight: the request that lacks blocks, and all behind it, sit it out."""
+class AsyncOffloadingScheduler(OffloadingScheduler):
+    """Nobody is preempted who is in a step in flight: the request that lacks blocks, and all behind it, sit it out.
+
+    What `AsyncScheduler` adds is added here, too.
+    """
 
     def __init__(self, config: SchedulerConfig, *, cohorts: bool = True) -> None:
         super().__init__(config, cohorts=cohorts)
@@ -44,6 +48,14 @@ class AsyncOffloadingScheduler(OffloadingScheduler, AsyncScheduler):
     def holding(self) -> list[Request]:
         """Requests with KV blocks: also those that steps in flight keep."""
         return [*super().holding(), *self.unfreed]
+
+    def _after_schedule(self, step: StepInMaking) -> None:
+        expect_drafts(step, self.config.num_speculative_tokens)
+        super()._after_schedule(step)
+
+    def _append_tokens(self, request: Request, n: int) -> None:
+        super()._append_tokens(request, n)
+        take_place(request, n, self.kv_cache_manager)
 
     def _flies(self, request: Request) -> bool:
         return any(request in plan.requests for plan in self._in_flight)

@@ -12,11 +12,9 @@ from sim.core.request import Status
 from sim.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from sim.core.kv_cache_manager import KVCacheManager
     from sim.core.request import Request
     from sim.core.step_in_making import StepInMaking
-
-_COUNTING = (Status.RUNNING, Status.SWAPPED)
-"""Where a request has its computed tokens, those of the step in flight among them."""
 
 
 class AsyncScheduler(Scheduler):
@@ -28,35 +26,25 @@ class AsyncScheduler(Scheduler):
     request is not: its KV has been kept.
     """
 
-    def _num_new_tokens(self, request: Request, step: StepInMaking) -> int:
-        """0 also where the step in flight is sure to reach max_tokens, even if all its drafts are rejected."""
-        placeholders = request.num_output_placeholders
-        if placeholders:
-            certain = request.num_computed_tokens + 2 - placeholders
-            if certain >= request.num_prompt_tokens + request.max_tokens:
-                return 0
-        return super()._num_new_tokens(request, step)
-
     def _after_schedule(self, step: StepInMaking) -> None:
-        """The drafter will propose as many as it may; which ones they are need not be known before they run."""
-        num_drafts = self.config.num_speculative_tokens
-        if num_drafts:
-            for request in step.requests:
-                if not request.is_prefill_chunk:
-                    request.num_draft_tokens = num_drafts
-
-    def _reject_drafts(self, request: Request, rejected: int) -> None:
-        if request.status in _COUNTING:
-            super()._reject_drafts(request, rejected)
-            request.num_output_placeholders -= rejected
+        expect_drafts(step, self.config.num_speculative_tokens)
 
     def _append_tokens(self, request: Request, n: int) -> None:
         super()._append_tokens(request, n)
-        if request.status in _COUNTING:
-            request.num_output_placeholders -= n
-        if request.status is Status.RUNNING:
-            self._cache_output(request)
+        take_place(request, n, self.kv_cache_manager)
 
-    def _cache_output(self, request: Request) -> None:
-        """Hash the blocks that were not when they were given, as their tokens were not known yet."""
-        self.kv_cache_manager.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)
+
+def expect_drafts(step: StepInMaking, num_drafts: int) -> None:
+    """The drafter will propose as many as it may; which ones they are need not be known before they run."""
+    if num_drafts:
+        for request in step.requests:
+            if not request.is_prefill_chunk:
+                request.num_draft_tokens = num_drafts
+
+
+def take_place(request: Request, n: int, manager: KVCacheManager) -> None:
+    """A request's tokens are known that had placeholders: hash the blocks that could not be when they were given."""
+    if request.keeps_kv:
+        request.num_output_placeholders -= n
+    if request.status is Status.RUNNING:
+        manager.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)

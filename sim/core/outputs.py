@@ -68,8 +68,14 @@ class Outputs:
         return True
 
     def _reject_drafts(self, request: Request, rejected: int) -> None:
-        """Rejected drafts were computed in vain; blocks that they filled stay with the request."""
-        request.num_computed_tokens -= rejected
+        """Rejected drafts were computed in vain; blocks that they filled stay with the request.
+
+        Of a stale output (see `AsyncScheduler`) nothing is left that could be taken back.
+        """
+        if request.keeps_kv:
+            request.num_computed_tokens -= rejected
+            if request.num_output_placeholders:
+                request.num_output_placeholders -= rejected
 
     def _append_tokens(self, request: Request, n: int) -> None:
         request.num_tokens += n

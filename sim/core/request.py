@@ -82,6 +82,11 @@ class Request:
         return self.num_tokens - self.num_prompt_tokens
 
     @property
+    def keeps_kv(self) -> bool:
+        """Its computed tokens are in the cache, or in host memory, those of the step in flight among them."""
+        return self.status is Status.RUNNING or self.status is Status.SWAPPED
+
+    @property
     def is_finished(self) -> bool:
         """It has left the scheduler: finished or aborted."""
         return self.status is Status.FINISHED or self.status is Status.ABORTED

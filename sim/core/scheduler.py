@@ -151,9 +151,14 @@ class Scheduler(Outputs):
             index += 1
 
     def _num_new_tokens(self, request: Request, step: StepInMaking) -> int:
-        """How far a running request may catch up in this step."""
-        known = request.num_tokens + request.num_output_placeholders
-        computed = request.num_computed_tokens
+        """How far a running request may catch up in this step.
+
+        Not at all where the step in flight is sure to reach max_tokens, even if all its drafts are rejected.
+        """
+        placeholders, computed = request.num_output_placeholders, request.num_computed_tokens
+        if placeholders and computed + 2 - placeholders >= request.num_prompt_tokens + request.max_tokens:
+            return 0
+        known = request.num_tokens + placeholders
         # Room for the token that is sampled behind the drafts.
         room = self.config.max_model_len - 1 - computed
         return min(known + request.num_draft_tokens - computed, step.threshold, step.budget, room)
