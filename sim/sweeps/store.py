@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sim import __version__
 from sim.errors import InputError
 from sim.experiment import VLLM_SEMANTICS
+from sim.interrupt import ctrl_c_waits
 from sim.output import write_text_atomic
 
 if TYPE_CHECKING:
@@ -40,10 +41,14 @@ class Store:
         return self._held.get(key)
 
     def put(self, key: str, text: str) -> None:
-        """Keep a result. Raises OSError (a full disk): then it is not there, and all others still are."""
-        self._held[key] = text
-        if self._folder is not None:
-            write_text_atomic(self._folder / f"{key}.json", text)
+        """Keep a result. Raises OSError (a full disk): then it is not there, and all others still are.
+
+        Ctrl-C waits: what is told as done must be found again.
+        """
+        with ctrl_c_waits():
+            if self._folder is not None:
+                write_text_atomic(self._folder / f"{key}.json", text)
+            self._held[key] = text
 
 
 def _claim(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,17 @@ def test_a_full_disk_loses_nothing_that_was_there(tmp_path, monkeypatch) -> None
         store.put("b2", "{}")
     assert [p.name for p in sorted((tmp_path / "tasks").iterdir())] == ["a1.json", "about.json"]
     assert Store(tmp_path / "tasks").get("a1") == "{}"
+
+
+def test_ctrl_c_while_a_result_is_written_waits_until_it_is_kept(tmp_path, monkeypatch) -> None:
+    """Or it would be told as done, and run again all the same."""
+    store, write = Store(tmp_path), sim.sweeps.store.write_text_atomic
+
+    def interrupted(path: Path, text: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+        write(path, text)
+
+    monkeypatch.setattr(sim.sweeps.store, "write_text_atomic", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.put("a1", "{}")
+    assert (tmp_path / "a1.json").read_text() == store.get("a1") == "{}"
