@@ -13,7 +13,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.leaps import PROFILE, command, poisson
 from benchmarks.measure import require, timed
@@ -22,6 +22,9 @@ from sim.config import EngineConfig
 from sim.experiment import Result, simulate
 from sim.sweeps.code import code_digest
 from workloads import open_workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Record = dict[str, Any]
 
@@ -70,7 +73,7 @@ def main() -> None:
 def one(what: str) -> None:
     """Do the run in this process, and print what it took and what came out."""
     run, _ = RUNS[what]
-    result, timing = timed(run)
+    (result, _), timing = timed(lambda: _to_the_figures(run))
     summary = result.summary()
     made = json.dumps(summary, sort_keys=True) + result.requests.to_json()
     sim = summary["sim"]
@@ -78,6 +81,12 @@ def one(what: str) -> None:
     work = {"finished": summary["completed"], "steps": sim["steps"], "hash": hashlib.sha256(made.encode()).hexdigest()}
     compiled = not str(sys.modules["sim.engine.replica"].__file__).endswith(".py")
     print(json.dumps({**asdict(timing), **work, "code": code_digest(), "compiled": compiled}))
+
+
+def _to_the_figures(run: Callable[[], Result]) -> tuple[Result, object]:
+    """As `benchmarks.replay` does: from the workload to the figures of `vllm bench serve`."""
+    result = run()
+    return result, result.summary(detailed=False)
 
 
 def _run(python: str, what: str) -> Record:
