@@ -76,7 +76,7 @@ def judge_long(records: list[Record]) -> None:
     )
     if min(seconds, rounds) > MOST_GROWTH:
         sys.exit(
-            f"benchmarks: time per request grows {seconds:.2f} times, in loop rounds {rounds:.2f}: at most {MOST_GROWTH}"
+            f"benchmarks: time per request grows {seconds:.2f} times ({rounds:.2f} in rounds), at most {MOST_GROWTH}"
         )
     if records[-1]["peak_bytes"] > MOST_BYTES:
         sys.exit(
