@@ -89,10 +89,13 @@ if not Path(sysconfig.get_path('include'), 'Python.h').exists():
 endef
 export NEEDS_A_COMPILER
 
+# Compared with the compiled build, where there can be one.
 bench: setup
+	-@$(MAKE) --no-print-directory compiled
 	$(BIN)/python -m benchmarks
 
 bench-million: setup
+	-@$(MAKE) --no-print-directory compiled
 	$(BIN)/python -m benchmarks --million
 
 # What is done is kept in results/.runs/; git diff shows what came out otherwise.
