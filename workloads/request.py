@@ -6,18 +6,32 @@ Not for what a server makes of it: that state is `sim.core.request.Request`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from numbers import Real
 from operator import index
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from workloads.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 MAX_TOKENS = 10**9
 """More than any context window will hold for long: a larger number is a mistake."""
+MAX_ID = 2**63 - 1
+"""Of texts, and either way of priorities: what a column of a table holds."""
+
+_RANGES: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "prompt_tokens": (0, MAX_TOKENS),
+        "output_tokens": (0, MAX_TOKENS),
+        "priority": (-MAX_ID, MAX_ID),
+        "output_content": (0, MAX_ID),
+    }
+)
+"""Whole numbers of a request: the least and the most that each may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +39,9 @@ class Request:
     """One request of a workload.
 
     `content` says which text the prompt is, as pieces `(content_id, n)`: n tokens of that content from its position
-    0 on, one piece after the other. Equal content at equal positions is equal text, so it can hit the prefix cache.
-    None means text that nobody else sends. Numbers of numpy's become Python's own. Raises `TraceError` for numbers that
-    are none, and for times below 0 or without end.
+    0 on, one piece after the other, `prompt_tokens` together. Equal content at equal positions is equal text, so it can
+    hit the prefix cache. None means text that nobody else sends. Numbers of numpy's become Python's own, and lists of
+    pieces tuples. Raises `TraceError` for what is of another type, out of range, or not as long as the prompt.
     """
 
     request_id: str
@@ -53,8 +67,13 @@ class Request:
             and type(self.arrival_s) is type(self.think_s) is float
             and 0.0 <= self.arrival_s < inf
             and 0.0 <= self.think_s < inf
+            and 0 <= self.prompt_tokens <= MAX_TOKENS
+            and 0 <= self.output_tokens <= MAX_TOKENS
+            and -MAX_ID <= self.priority <= MAX_ID
             and type(self.request_id) is str
-            and (self.output_content is None or type(self.output_content) is int)
+            and (self.content is None or _are_pieces(self.content, self.prompt_tokens))
+            and (self.output_content is None or _is_id(self.output_content))
+            and (self.after is None or type(self.after) is str)
         ):
             self._settle()
 
@@ -62,22 +81,56 @@ class Request:
         """Take numbers of other types as Python's own, or say which is none."""
         if not isinstance(self.request_id, str):
             raise TraceError(field="request_id", value=self.request_id, expected="a text")
-        for name in ("prompt_tokens", "output_tokens", "priority", "output_content"):
+        for name, (least, most) in _RANGES.items():
             if name != "output_content" or self.output_content is not None:
-                self._take(name, _whole, "a whole number")
+                self._take(name, partial(_whole, least=least, most=most), f"a whole number from {least} to {most}")
         for name in ("arrival_s", "think_s"):
             self._take(name, _seconds, "a finite number of seconds >= 0")
+        if self.content is not None:
+            total = self.prompt_tokens
+            expected = f"pieces (content_id, n), ids from 0 to {MAX_ID}, whose n are 1 or more and sum to {total}"
+            self._take("content", partial(_pieces, total=total), expected)
+        if not isinstance(self.after, str | None):
+            raise self._wrong("after", "the request_id of an earlier request, a text")
 
-    def _take(self, name: str, number: Callable[[Any], float], expected: str) -> None:
-        value = getattr(self, name)
+    def _take(self, name: str, settled: Callable[[Any], object], expected: str) -> None:
         try:
-            object.__setattr__(self, name, number(value))
+            object.__setattr__(self, name, settled(getattr(self, name)))
         except (TypeError, ValueError):
-            raise TraceError(f"request {self.request_id}", field=name, value=value, expected=expected) from None
+            raise self._wrong(name, expected) from None
+
+    def _wrong(self, name: str, expected: str) -> TraceError:
+        return TraceError(f"request {self.request_id}", field=name, value=getattr(self, name), expected=expected)
 
 
-def _whole(value: Any) -> int:
+def _are_pieces(content: Any, total: int) -> bool:
+    """Whether they need no settling."""
+    if type(content) is not tuple:
+        return False
+    for piece in content:
+        if type(piece) is not tuple or len(piece) != 2 or not _is_id(piece[0]) or type(piece[1]) is not int:
+            return False
+        if piece[1] < 1:
+            return False
+        total -= piece[1]
+    return total == 0
+
+
+def _is_id(value: int) -> bool:
+    return type(value) is int and 0 <= value <= MAX_ID
+
+
+def _whole(value: Any, least: int, most: int) -> int:
+    if not least <= index(value) <= most:
+        raise ValueError
     return int(index(value))
+
+
+def _pieces(value: Any, total: int) -> tuple[tuple[int, int], ...]:
+    pieces = tuple((_whole(content_id, 0, MAX_ID), _whole(n, 1, total)) for content_id, n in value)
+    if sum(n for _, n in pieces) != total:
+        raise ValueError
+    return pieces
 
 
 def _seconds(value: Any) -> float:

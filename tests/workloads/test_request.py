@@ -12,7 +12,9 @@ import pytest
 from workloads import Request, TraceError
 
 REQUEST = Request("a", 1.5, 100, 3, output_content=7, priority=2, think_s=0.25)
-WHOLE = ("prompt_tokens", "output_tokens", "priority", "output_content")
+LEAST = {"prompt_tokens": 0, "output_tokens": 0, "priority": -(2**63) + 1, "output_content": 0}
+MOST = {"prompt_tokens": 10**9, "output_tokens": 10**9, "priority": 2**63 - 1, "output_content": 2**63 - 1}
+WHOLE = tuple(LEAST)
 SECONDS = ("arrival_s", "think_s")
 
 
@@ -37,7 +39,18 @@ def test_seconds_are_floats(name: str, second: object) -> None:
 def test_what_is_no_whole_number_is_refused(name: str, value: object) -> None:
     with pytest.raises(TraceError) as caught:
         replace(REQUEST, **{name: value})
-    assert str(caught.value) == f"{name}: request a, got {value!r}, expected a whole number"
+    expected = f"a whole number from {LEAST[name]} to {MOST[name]}"
+    assert str(caught.value) == f"{name}: request a, got {value!r}, expected {expected}"
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_are_within_a_range(name: str) -> None:
+    """The result's tables hold 64 bits of them; 10**9 tokens are beyond any context window."""
+    for good in (LEAST[name], MOST[name]):
+        assert getattr(replace(REQUEST, **{name: good}), name) == good
+    for bad in (LEAST[name] - 1, MOST[name] + 1, 10**30):
+        with pytest.raises(TraceError, match=f"^{name}: request a, got {bad}, expected a whole number from "):
+            replace(REQUEST, **{name: bad})
 
 
 @pytest.mark.parametrize("name", SECONDS)
@@ -60,6 +73,52 @@ def test_a_name_is_a_text(value: object) -> None:
         replace(REQUEST, request_id=value)
 
 
-def test_all_fields_are_looked_at_but_text_and_names() -> None:
-    rest = {"request_id", "content", "after"}
-    assert {field.name for field in fields(Request)} == {*WHOLE, *SECONDS, *rest}
+def test_content_is_as_long_as_the_prompt() -> None:
+    pieces = ((7, 60), (8, 40))
+    assert replace(REQUEST, content=pieces).content is pieces
+    for taken in ([[7, 60], [8, 40]], np.array(pieces), [(np.int64(7), np.int32(60)), [8, 40]]):
+        made = replace(REQUEST, content=taken).content
+        assert made == pieces
+        assert type(made) is tuple
+        assert {type(number) for piece in made for number in piece} == {int}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        ((7, 60), (8, 41)),
+        ((7, 99),),
+        (),
+        ((7, 101), (8, -1)),
+        ((7, 0), (8, 100)),
+        ((-1, 100),),
+        ((2**63, 100),),
+        ((7, 100.0),),
+        (("7", 100),),
+        ((7, 50, 50),),
+        (7, 100),
+        ((7, None),),
+        "ab",
+        100,
+        {7: 100},
+    ],
+)
+def test_other_content_is_refused(content: object) -> None:
+    with pytest.raises(TraceError) as caught:
+        replace(REQUEST, content=content)
+    expected = "pieces (content_id, n), ids from 0 to 9223372036854775807, whose n are 1 or more and sum to 100"
+    assert str(caught.value) == f"content: request a, got {content!r}, expected {expected}"
+
+
+@pytest.mark.parametrize("value", [7, b"a", ("a",)])
+def test_what_it_follows_is_a_name(value: object) -> None:
+    with pytest.raises(TraceError) as caught:
+        replace(REQUEST, after=value)
+    assert (
+        str(caught.value) == f"after: request a, got {value!r}, expected the request_id of an earlier request, a text"
+    )
+
+
+def test_all_fields_are_looked_at() -> None:
+    told = {"request_id", "content", "after"}
+    assert {field.name for field in fields(Request)} == {*WHOLE, *SECONDS, *told}

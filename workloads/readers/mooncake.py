@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from workloads.readers.row import Place, Row, StampClock, integer, json_object, member, tokens
 from workloads.readers.source import read_lines
-from workloads.request import Request
+from workloads.request import MAX_ID, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,7 +31,6 @@ _TICK_JITTER_MS = 10
 """The real stamps lie 2997 to 3003 ms apart."""
 _LOOK_AHEAD_STAMPS = 17
 _LOOK_AHEAD_ROWS = 4096
-_MAX_HASH_ID = 2**63 - 1
 
 
 class _Entry(NamedTuple):
@@ -80,7 +79,7 @@ def _content(place: Place, hash_ids: object, prompt_tokens: int) -> tuple[tuple[
         raise place.error(
             "hash_ids", hash_ids, f"a list of {blocks} ids, one per {BLOCK_TOKENS} of the prompt's tokens"
         )
-    ids = (integer(place, "hash_ids", one, low=0, high=_MAX_HASH_ID) for one in hash_ids)
+    ids = (integer(place, "hash_ids", one, low=0, high=MAX_ID) for one in hash_ids)
     return tuple((one, min(BLOCK_TOKENS, prompt_tokens - i * BLOCK_TOKENS)) for i, one in enumerate(ids))
 
 

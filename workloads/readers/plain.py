@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from workloads.readers.row import Place, Row, StampClock, integer, json_object, tokens
 from workloads.readers.source import read_lines
 from workloads.readers.table import read_table
-from workloads.request import Request
+from workloads.request import MAX_ID, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 ARRIVAL = ("arrival_s", "arrival", "arrival_time", "arrived_at", "timestamp", "time_s")
 PROMPT = ("prompt_tokens", "prompt_len", "input_tokens", "input_len", "num_prefill_tokens")
 OUTPUT = ("output_tokens", "output_len", "completion_tokens", "num_decode_tokens")
-
-_MAX_ID = 2**63 - 1
 
 
 def csv_rows(path: Path) -> Iterator[Row]:
@@ -65,7 +63,7 @@ def _rows(records: Iterable[tuple[Place, Mapping[str, Any]]], dialect: str, *, s
             output_tokens=tokens(place, output, record[output]),
             content=_content(place, record.get("content"), prompt_tokens) if shares else None,
             output_content=_optional(place, record, "output_content", low=0) if shares else None,
-            priority=_optional(place, record, "priority", low=-_MAX_ID) or 0,
+            priority=_optional(place, record, "priority", low=-MAX_ID) or 0,
         )
         yield Row(request, place.line, prompt, output, clock.zero_s)
 
@@ -79,7 +77,7 @@ def _only(place: Place, record: Mapping[str, Any], known: tuple[str, ...]) -> st
 
 def _optional(place: Place, record: Mapping[str, Any], name: str, *, low: int) -> int | None:
     value = record.get(name)
-    return None if value is None else integer(place, name, value, low=low, high=_MAX_ID)
+    return None if value is None else integer(place, name, value, low=low, high=MAX_ID)
 
 
 def _request_id(place: Place, record: Mapping[str, Any], seen: set[str]) -> str | None:
@@ -99,7 +97,7 @@ def _content(place: Place, value: object, prompt_tokens: int) -> tuple[tuple[int
     if not isinstance(value, list) or not all(isinstance(piece, list) and len(piece) == 2 for piece in value):
         raise place.error("content", value, expected)
     pieces = tuple(
-        (integer(place, "content", one, low=0, high=_MAX_ID), integer(place, "content", n, low=1, high=prompt_tokens))
+        (integer(place, "content", one, low=0, high=MAX_ID), integer(place, "content", n, low=1, high=prompt_tokens))
         for one, n in value
     )
     if sum(n for _, n in pieces) != prompt_tokens:
