@@ -1,104 +1,51 @@
-"""A bar for long work: requests done, simulated time and speed. On stderr, and only where somebody looks on."""
+"""A bar for long work: requests done, simulated time and speed. On stderr, and only where somebody looks on.
+
+Not for drawing it (bars.py). The one idea: rich takes as long to load as some hundred requests to simulate, so it is
+loaded only where there may be somebody.
+"""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from datetime import timedelta
-from time import monotonic
+import os
+import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
-from rich.text import Text
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
-    from rich.progress import Task
-
-_EVERY_S = 0.1
-"""Wall seconds between two updates: the bar must not cost what it measures."""
-
-
-class _DoneColumn(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        """Requests done, of how many where that is known."""
-        of = "" if task.total is None else f"/{task.total:,.0f}"
-        return Text(f"{task.completed:,.0f}{of} requests")
+_SAID_TO_BE_TERMINALS = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""Environment variables that rich believes more than it does the operating system."""
 
 
-class _RateColumn(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        """Requests per second of wall time."""
-        return Text(f"{task.completed / task.elapsed:,.0f} requests/s" if task.elapsed else "")
+def progress_bar(title: str, total: int | None = None) -> AbstractContextManager[Callable[[float, int], None]]:
+    """Gives what to call with the simulated seconds and the requests done; `total` of them, where that is known."""
+    if not _may_be_seen():
+        return nullcontext(lambda _simulated_s, _done: None)
+    from sim.cli import bars
+
+    return bars.progress_bar(title, total)
 
 
-def _moves(console: Console) -> bool:
-    """Whether somebody looks on at a terminal that can write over its last line."""
-    return console.is_terminal and not console.is_dumb_terminal
-
-
-def _progress(*columns: tuple[ProgressColumn, int]) -> Progress:
-    """A bar of the columns for which this terminal has room; each has the width from which on it is shown."""
-    console = Console(stderr=True)
-    shown = [column for column, least in columns if console.width >= least]
-    return Progress(*shown, console=console, transient=True, disable=not _moves(console))
-
-
-def _title() -> TextColumn:
-    return TextColumn("{task.description}")
-
-
-@contextmanager
-def progress_bar(title: str, total: int | None = None) -> Iterator[Callable[[float, int], None]]:
-    """Yields what to call with the simulated seconds and the requests done; `total` of them, where that is known."""
-    simulated = TextColumn("{task.fields[simulated_s]:,.0f} s simulated")
-    columns = ((_title(), 0), (BarColumn(bar_width=24), 110), (_DoneColumn(), 0), (simulated, 60), (_RateColumn(), 84))
-    with _progress(*columns, (TimeElapsedColumn(), 40)) as progress:
-        task = progress.add_task(title, total=total, simulated_s=0.0)
-        next_s = 0.0
-
-        def update(simulated_s: float, done: int) -> None:
-            nonlocal next_s
-            if monotonic() >= next_s or done == total:
-                next_s = monotonic() + _EVERY_S
-                progress.update(task, completed=done, simulated_s=simulated_s)
-
-        yield update
-
-
-@contextmanager
-def working(title: str) -> Iterator[None]:
+def working(title: str) -> AbstractContextManager[None]:
     """A line that something is being done, as long as it is, where somebody looks on."""
-    console = Console(stderr=True)
-    if not _moves(console):
-        yield
-        return
-    with console.status(title):
-        yield
+    if not _may_be_seen():
+        return nullcontext()
+    from sim.cli import bars
+
+    return bars.working(title)
 
 
-class _PaceColumn(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        """How many in a minute of wall time: these are things that take seconds."""
-        return Text(f"{60 * task.completed / task.elapsed:,.0f}/min" if task.elapsed and task.completed else "")
+def counting(title: str, unit: str, total: int | None = None) -> AbstractContextManager[Callable[[], None]]:
+    """Gives what to call whenever one more `unit` is done, of `total` where that is known."""
+    if not _may_be_seen():
+        return nullcontext(lambda: None)
+    from sim.cli import bars
+
+    return bars.counting(title, unit, total)
 
 
-class _LeftColumn(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        """The time left, at the pace so far."""
-        if task.total is None or not task.elapsed or not task.completed or task.finished:
-            return Text("")
-        left_s = (task.total - task.completed) * task.elapsed / task.completed
-        return Text(f"about {timedelta(seconds=round(left_s))} left")
-
-
-@contextmanager
-def counting(title: str, unit: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """Yields what to call whenever one more `unit` is done, of `total` where that is known."""
-    of = "" if total is None else f"/{total:,}"
-    count = TextColumn(f"{{task.completed:,.0f}}{of} {unit}")
-    columns = ((_title(), 0), (BarColumn(bar_width=24), 80), (count, 0), (_PaceColumn(), 60))
-    with _progress(*columns, (TimeElapsedColumn(), 40), (_LeftColumn(), 60)) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda: progress.advance(task)
+def _may_be_seen() -> bool:
+    """Whether stderr is a terminal, or said to be one. What that is worth is rich's to decide."""
+    return (sys.stderr is not None and sys.stderr.isatty()) or any(name in os.environ for name in _SAID_TO_BE_TERMINALS)

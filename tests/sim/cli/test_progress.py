@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-import sim.cli.progress
+import sim.cli.bars
 from sim.cli.progress import counting, progress_bar, working
 
 
@@ -19,8 +19,9 @@ def terminal_of(monkeypatch):
     def make(width: int, **settings: object) -> io.StringIO:
         seen = io.StringIO()
         console = Console(file=seen, force_terminal=True, width=width, color_system=None, **settings)
-        monkeypatch.setattr(sim.cli.progress, "Console", lambda **_: console)
-        monkeypatch.setattr(sim.cli.progress, "_EVERY_S", 0.0)
+        monkeypatch.setattr(sim.cli.bars, "Console", lambda **_: console)
+        monkeypatch.setattr(sim.cli.bars, "_EVERY_S", 0.0)
+        monkeypatch.setattr("sys.stderr.isatty", lambda: True)
         return seen
 
     return make
@@ -78,7 +79,7 @@ def test_without_a_total_it_counts(terminal) -> None:
 
 
 def test_the_last_request_shows_however_soon_after_the_one_before(terminal, monkeypatch) -> None:
-    monkeypatch.setattr(sim.cli.progress, "_EVERY_S", 1e9)
+    monkeypatch.setattr(sim.cli.bars, "_EVERY_S", 1e9)
     with progress_bar("replay", 10) as update:
         for done in range(1, 11):
             update(1.0, done)
@@ -91,6 +92,15 @@ def test_nobody_looks_on_nothing_is_said(capsys) -> None:
     with working("writing results"):
         pass
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("said", ["FORCE_COLOR", "TTY_COMPATIBLE"])
+def test_what_is_said_to_be_a_terminal_gets_a_bar(monkeypatch, capsys, said) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(said, "1")
+    with progress_bar("replay", 10) as update:
+        update(1.0, 10)
+    assert "10/10 requests" in capsys.readouterr().err
 
 
 def test_work_has_a_line(terminal) -> None:
