@@ -64,14 +64,19 @@ class GapTotals:
         """At shares in [0, 1], on a straight line between ranks, within QUANTILE_ERROR; 0 of nothing."""
         if not self._count:
             return [0.0 for _ in shares]
-        upto = np.cumsum(self._bins)
+        filled = np.flatnonzero(self._bins)
+        upto = np.cumsum(self._bins[filled])
         at = np.asarray(shares, dtype=np.float64) * (self._count - 1)
-        below, above = (self._at_rank(upto, rank) for rank in (np.floor(at), np.ceil(at)))
+        below, above = (
+            _middle_s(filled[np.searchsorted(upto, rank, side="right")]) for rank in (np.floor(at), np.ceil(at))
+        )
         return [float(value) for value in below + (at - np.floor(at)) * (above - below)]
 
-    def _at_rank(self, upto: NDArray[np.int64], rank: NDArray[np.float64]) -> NDArray[np.float64]:
-        edges = (np.searchsorted(upto, rank, side="right") + _FIRST) << _SHIFT
-        return 0.5 * (edges.view(np.float64) + (edges + (1 << _SHIFT)).view(np.float64))
+
+def _middle_s(bins: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Halfway between a bin's edges."""
+    edges = (bins + _FIRST) << _SHIFT
+    return 0.5 * (edges.view(np.float64) + (edges + (1 << _SHIFT)).view(np.float64))
 
 
 class TokensPerSecond:
