@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sim.json_file import NOT_JSON
 from sim.latency.profile import wrong_setting
 
 if TYPE_CHECKING:
@@ -49,5 +50,5 @@ def _server(_ctx: click.Context, _param: click.Parameter, said: tuple[str, ...])
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except NOT_JSON:
         return text

@@ -6,7 +6,6 @@ engine's queue on both sides and no client is in them; meta.json has the server'
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import pandas as pd
 from calibrate import requests_csv
 from sim.core.config import MAX_BLOCKS
 from sim.errors import InputError
+from sim.json_file import parse_json
 from sim.latency.fields import Fields
 
 if TYPE_CHECKING:
@@ -105,10 +105,7 @@ def _requests(file: Path) -> pd.DataFrame:
 
 
 def _row(file: Path, number: int, line: str) -> dict[str, float]:
-    try:
-        entry = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InputError(f"not JSON: {error.msg}", file=file, line=number) from None
+    entry = parse_json(line, file, number)
     row = {}
     for name in (*_TIMES, *_COUNTS):
         value = entry.get(name) if isinstance(entry, dict) else None

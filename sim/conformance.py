@@ -19,6 +19,7 @@ from sim.core.make import make_scheduler
 from sim.core.request import Request
 from sim.core.step import StepOutcome
 from sim.errors import InputError
+from sim.json_file import NOT_JSON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -126,7 +127,7 @@ def read_cases(path: Path) -> Iterator[Record]:
 def _parse_case(line: str, path: Path, line_number: int) -> Record:
     try:
         case = json.loads(line)
-    except ValueError as error:
+    except NOT_JSON as error:
         raise InputError(
             f"not a recorded case: {error}", file=path, line=line_number, expected=_EXPECTED_LINE
         ) from error

@@ -1,6 +1,6 @@
-"""Reads a JSON file that must hold one object. The one idea: whatever is wrong with the file is one line that names it.
+"""Reads JSON that others wrote: a file, or a line of one. The one idea: whatever is wrong is one line that says where.
 
-Not for what the object says: see `sim.latency.fields` and `sim.hf_config`.
+Not for what the JSON says: see `sim.latency.fields` and `sim.hf_config`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,36 @@ from sim.errors import InputError
 if TYPE_CHECKING:
     import os
 
+NOT_JSON = (ValueError, RecursionError)
+"""What `json.loads` raises: the second for thousands of brackets."""
+
+
+def read_json(file: str | os.PathLike[str], what: str | None = None) -> Any:
+    """What stands in `file`, of which `what` says what it should be. Raises InputError, and OSError."""
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError("not JSON: not text", file=file, expected=what) from error
+    return parse_json(text, file, what=what)
+
 
 def read_json_object(file: str | os.PathLike[str], what: str = "a JSON object") -> dict[str, Any]:
     """The object in `file`, of which `what` says what it should be. Raises InputError, and OSError."""
-    try:
-        document = json.loads(Path(file).read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise InputError(f"not JSON: {error.msg}", file=file, line=error.lineno, expected=what) from error
-    except UnicodeDecodeError as error:
-        raise InputError("not JSON: not text", file=file, expected=what) from error
-    except RecursionError as error:
-        raise InputError("not JSON that can be read: nested too deep", file=file, expected=what) from error
-    except ValueError as error:  # an integer of thousands of digits
-        raise InputError(f"not JSON that can be read: {error}", file=file, expected=what) from error
+    document = read_json(file, what)
     if not isinstance(document, dict):
         raise InputError(file=file, value=document, expected=what)
     return document
+
+
+def parse_json(text: str, file: str | os.PathLike[str], line: int | None = None, what: str | None = None) -> Any:
+    """What the `text` of a file, or of one `line` of it, says. Raises InputError."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        line = line or error.lineno
+        raise InputError(f"not JSON: {error.msg}", file=file, line=line, expected=what) from error
+    except RecursionError as error:
+        told = "not JSON that can be read: nested too deep"
+        raise InputError(told, file=file, line=line, expected=what) from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise InputError(f"not JSON that can be read: {error}", file=file, line=line, expected=what) from error

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from sim.errors import InputError
+from sim.json_file import NOT_JSON
 
 if TYPE_CHECKING:
     from sim.config import EngineConfig
@@ -46,6 +47,9 @@ KEYS_WITHOUT_EFFECT = (
 """Keys that change which drafts there are, or how they are computed: neither is simulated."""
 
 _FIELD = "speculative_config"
+
+MOST_TOKENS = 128
+"""Drafts of a request that vLLM's sampler verifies in a step (`MAX_SPEC_LEN` of v1/sample/rejection_sampler.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ def read_settings(name: str, settings: Settings) -> dict[str, Any]:
     if isinstance(settings, str):
         try:
             said = json.loads(settings)
-        except ValueError as error:
+        except NOT_JSON as error:
             raise InputError(field=name, value=settings, expected="a JSON object") from error
     if not isinstance(said, Mapping):
         raise InputError(field=name, value=settings, expected="a JSON object")
@@ -126,12 +130,20 @@ def read_speculation(
     return _checked(said | given, acceptance)
 
 
+def check_alone(settings: Settings) -> None:
+    """Raises InputError for what is wrong with a --speculative-config, whatever stands beside it."""
+    said = read_settings(_FIELD, settings)
+    _refuse_keys(said)
+    _check_lookup(said, _method(said))
+
+
 def _checked(said: Mapping[str, Any], acceptance: Rates | None) -> Speculation:
     _refuse_keys(said)
     method = _method(said)
     count = said.get("num_speculative_tokens")
-    if not _is_count(count):
-        raise _wrong("num_speculative_tokens", count, "a whole number of 1 or more (or say it with --spec-tokens)")
+    if not _is_count(count) or count > MOST_TOKENS:
+        expected = f"a whole number from 1 to {MOST_TOKENS} (or say it with --spec-tokens)"
+        raise _wrong("num_speculative_tokens", count, expected)
     _check_lookup(said, method)
     model = said.get("model")
     if model is not None and not isinstance(model, str):
@@ -178,9 +190,9 @@ def _method(said: Mapping[str, Any]) -> str:
     method = "ngram" if method == "[ngram]" else method
     if method in _NOT_BUILT_METHODS or str(method).endswith("_mtp"):
         raise InputError(f"{_FIELD}.method {method}: not built yet: {', '.join(METHODS)} are simulated")
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise _wrong("method", method, f"one of {', '.join(METHODS)}")
-    return str(method)
+    return method
 
 
 def _acceptance(said: Mapping[str, Any], count: int, ours: Rates | None) -> tuple[float, ...]:

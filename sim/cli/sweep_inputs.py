@@ -15,6 +15,7 @@ import click
 
 from sim.cli.flags import REMOVED
 from sim.errors import InputError, did_you_mean
+from sim.json_file import NOT_JSON
 from sim.sweeps.settings import knob, underscored
 from sim.workload import FILE, kind_of
 
@@ -124,8 +125,8 @@ def _listed(pair: str, values: str) -> list[object]:
     if values.lstrip().startswith("["):
         try:
             listed: list[object] = json.loads(values)
-        except json.JSONDecodeError as error:
-            raise InputError(field="--vary", value=pair, expected=f"a JSON list after the =: {error.msg}") from error
+        except NOT_JSON as error:
+            raise InputError(field="--vary", value=pair, expected=f"a JSON list after the =: {error}") from error
         return listed
     return [value.strip() for value in values.split(",")]
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from sim.json_file import NOT_JSON
+
 JSON_FLAGS = ("--speculative-config", "-sc", "--compilation-config", "-cc")
 _LISTS = ("--cudagraph-capture-sizes",)
 _OPTIONAL_VALUE = ("--swap-space",)
@@ -93,7 +95,7 @@ def _merge(said: dict[str, Any], key: str, text: str) -> None:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except NOT_JSON:
         pass
     try:
         return human_int(text)

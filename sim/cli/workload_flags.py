@@ -14,6 +14,7 @@ import click
 
 from sim.cli.flags import GroupedOption
 from sim.errors import InputError
+from sim.json_file import NOT_JSON
 from sim.workload import ANY_TRACE
 from workloads import BUILTIN_NAMES, FORMATS
 from workloads.datasets import DATASETS, MAX_PROMPTS, NUM_PROMPTS
@@ -28,7 +29,7 @@ def range_ratio(text: str) -> float | dict[str, float]:
     """A number, or a JSON object of two numbers, as vLLM takes it. What they may be is the data set's business."""
     try:
         ratio = json.loads(text)
-    except ValueError:
+    except NOT_JSON:
         ratio = None
     if isinstance(ratio, dict):
         return ratio

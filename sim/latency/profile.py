@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sim.compilation import read_compilation
 from sim.config import DTYPES, EngineConfig
 from sim.errors import InputError, did_you_mean
 from sim.latency.fields import Fields
@@ -21,10 +22,11 @@ from sim.latency.graphs import NO_GRAPHS, Graphs
 from sim.latency.model import BOUNDS, LARGEST_S, UNITS, FusedLaw
 from sim.latency.shape import StepShape
 from sim.specs import ModelSpec, ParallelSpec, gpu_names, gpu_spec, model_spec
+from sim.speculative import check_alone
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from sim.latency.model import StepTime
     from sim.specs import GpuSpec
@@ -306,6 +308,12 @@ def _server(table: Fields) -> dict[str, object]:
     return dict(table.table)
 
 
+_JSON_FLAGS: Mapping[str, Callable[[str], object]] = MappingProxyType(
+    {"compilation_config": read_compilation, "speculative_config": check_alone}
+)
+"""Flags whose text says an object -> what raises InputError for one that vLLM refuses."""
+
+
 def wrong_setting(name: str, value: object) -> str | None:
     """What was expected instead of a flag of `server`; None where nothing is wrong with it by itself."""
     known = {flag.name for flag in fields(EngineConfig)}
@@ -318,8 +326,11 @@ def wrong_setting(name: str, value: object) -> str | None:
         return f"at most {most}"
     try:
         EngineConfig(**{name: value})  # type: ignore[arg-type]
+        if name in _JSON_FLAGS:
+            _JSON_FLAGS[name](str(value))
     except InputError as error:
-        return error.expected
+        key = (error.field or "").removeprefix(name).removeprefix(".")
+        return f"as its {key} {error.expected}" if key and error.expected else error.expected
     return None
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from sim.errors import InputError
+from sim.json_file import read_json
 from sim.sweeps.settings import CLIENT_KNOBS, NAME, SERVER_KNOBS, Setting, knob, underscored
 
 if TYPE_CHECKING:
@@ -32,12 +33,7 @@ def read_params(
 
     A list of records, or an object of named ones. `value` turns a knob's JSON value into ours. Raises InputError.
     """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise InputError(f"not JSON: {error.msg}", file=path, line=error.lineno) from error
-    except UnicodeDecodeError as error:
-        raise InputError("not JSON: not text", file=path) from error
+    document = read_json(path)
     if isinstance(document, dict):
         if not all(isinstance(params, dict) for params in document.values()):
             raise InputError(file=path, value=document, expected="an object of records, each under its name")

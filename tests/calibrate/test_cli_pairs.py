@@ -38,6 +38,8 @@ def test_both_sides_are_needed(text: str) -> None:
     [
         ("max_num_seq=3", "did you mean 'max_num_seqs'?"),
         ("max_num_seqs=[3]", "max_num_seqs: got [3], expected a flag's value: a number, a text, true or false"),
+        ("compilation_config={", "compilation_config: got '{', expected a JSON object"),
+        ("max_num_seqs=" + "[" * 100_000, "expected a whole number"),
         ("max_num_seqs=many", "max_num_seqs: got 'many', expected a whole number"),
     ],
 )

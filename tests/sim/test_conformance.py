@@ -94,6 +94,7 @@ def test_a_setting_that_is_not_known_is_skipped_by_name():
         ('{"case": "a"}\n', 1, "config"),
         ("[1, 2]\n", 1, "not a recorded case"),
         ("7\n", 1, "not a recorded case"),
+        ("[" * 100_000, 1, "not a recorded case"),
     ],
 )
 def test_a_bad_file_is_told_in_one_line(tmp_path, content, line, told):

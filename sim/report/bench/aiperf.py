@@ -7,7 +7,6 @@ vLLM calls TPOT, its inter-chunk latency for vLLM's ITL.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import InputError
+from sim.json_file import parse_json
 from sim.latency.fields import MOST, Fields
 from sim.report.bench.run import BenchRun
 
@@ -139,10 +139,7 @@ def _requests(file: Path) -> tuple[pd.DataFrame, NDArray[np.float64] | None]:
 
 def _record(file: Path, number: int, line: str) -> Fields | None:
     """A line that counts: measured, not cancelled, answered."""
-    try:
-        entry = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InputError(f"not JSON: {error.msg}", file=file, line=number) from None
+    entry = parse_json(line, file, number)
     if not isinstance(entry, dict):
         raise InputError(file=file, line=number, value=entry, expected="an object")
     whole = Fields(file, entry, f"line {number}: ")

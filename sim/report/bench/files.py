@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sim.errors import InputError
+from sim.json_file import read_json
 from sim.report.bench import aiperf, guidellm, vllm
 
 if TYPE_CHECKING:
@@ -92,15 +93,12 @@ def _named(runs: list[BenchRun], name: str, *, top: bool) -> list[BenchRun]:
 
 def _document(file: Path) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data" and _begins_with_a_result(error):
+        return read_json(file)
+    except InputError as error:
+        why = error.__cause__
+        if isinstance(why, json.JSONDecodeError) and why.msg == "Extra data" and _begins_with_a_result(why):
             raise InputError("several results in one file (--append-result?): keep one", file=file) from None
-        raise InputError(f"not JSON: {error.msg}", file=file, line=error.lineno) from None
-    except UnicodeDecodeError:
-        raise InputError("not JSON: not text", file=file) from None
-    except RecursionError:
-        raise InputError("not JSON that can be read: nested too deep", file=file) from None
+        raise
 
 
 def _begins_with_a_result(error: json.JSONDecodeError) -> bool:

@@ -228,6 +228,7 @@ class TestRefused:
             (("--vary", "max_num_seqs"), "--vary: got 'max_num_seqs', expected NAME=VALUE,VALUE,..."),
             (("--vary", "max_num_seqs=[]"), "max_num_seqs: expected at least one value to try"),
             (("--vary", "max_num_seqs=[1"), "expected a JSON list after the ="),
+            (("--vary", "max_num_seqs=" + "[" * 100_000), "expected a JSON list after the ="),
             (("--vary", "max_num_seqs=1,1"), "max_num_seqs: got 1, expected each value once"),
             (("--vary", "max_num_seq=1,2"), "; did you mean 'max_num_seqs'?"),
             (("--vary", "max_num_seqs=1,x"), "Invalid value for '--max-num-seqs': 'x' is not a valid integer."),

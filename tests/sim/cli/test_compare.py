@@ -123,6 +123,8 @@ BAD = {
     "pretty, and then another": ('{\n "a": 1\n}\n{}', ":4: not JSON: Extra data"),
     "binary": (b"\xff\xfe\x00", "not JSON: not text"),
     "nothing": ("", "not JSON"),
+    "brackets": ("[" * 100_000, "not JSON that can be read: nested too deep"),
+    "a number without end": ('{"a": ' + "9" * 5000 + "}", "not JSON that can be read: Exceeds the limit"),
 }
 
 

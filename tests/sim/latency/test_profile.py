@@ -276,6 +276,14 @@ def test_missing_field(path: tuple[str, ...], document: dict[str, Any], tmp_path
         ("domain.num_tokens", [5, 1], "a pair [low, high]"),
         ("domain.num_tokens", ["1", "5"], "a pair [low, high]"),
         ("server.block_size", [16], "a flag's value"),
+        ("server.compilation_config", {}, "a flag's value"),
+        ("server.compilation_config", "{", "a JSON object"),
+        ("server.compilation_config", "[]", "a JSON object"),
+        ("server.compilation_config", '{"cudagraph_mod": "FULL"}', "a key that vLLM 0.32 has: mode, cudagraph_mode"),
+        ("server.compilation_config", '{"cudagraph_mode": "MOST"}', "as its cudagraph_mode one of NONE, PIECEWISE"),
+        ("server.speculative_config", "3", "a JSON object"),
+        ("server.speculative_config", '{"methd": "ngram"}', "a key that vLLM 0.32 has: method"),
+        ("server.speculative_config", '{"method": "guess"}', "as its method one of ngram, ngram_gpu"),
         ("law.kind", "neural", "'fused'"),
         ("law.coefficients.token_s", 4e-5, "an object"),
         ("law.coefficients.token_s.value", -4e-5, "a finite number from 0"),
@@ -288,6 +296,14 @@ def test_wrong_value(path: str, value: object, expected: str, document: dict[str
     message = error(put(document, tuple(path.split(".")), value), tmp_path)
     assert f": {path}: got " in message
     assert f"expected {expected}" in message
+
+
+def test_a_server_may_say_objects_as_their_text(document: dict[str, Any], tmp_path: Path) -> None:
+    """As `vllm serve` takes them."""
+    file = tmp_path / "p.json"
+    server = {"compilation_config": '{"cudagraph_mode": "NONE"}', "speculative_config": '{"method": "ngram"}'}
+    file.write_text(json.dumps({**document, "server": server}))
+    assert Profile.load(file).server == server
 
 
 def test_newer_schema(document: dict[str, Any], tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def test_a_list_of_records_and_an_object_of_named_ones(params) -> None:
     ("document", "told"),
     [
         ("[", "not JSON"),
+        ("[" * 100_000, "not JSON that can be read: nested too deep"),
         ("3", "expected a list of records"),
         ('{"a": 3}', "expected an object of records"),
         ("[]", "the grid is empty"),

@@ -128,6 +128,7 @@ def test_a_summary_that_will_not_do_is_named(folder: Path, change: dict[str, Any
     [
         ("", "no answered request in it"),
         ("{", ":1: not JSON"),
+        ("[" * 100_000, ":1: not JSON that can be read: nested too deep"),
         ("[]", ":1: got []"),
         ('{"metadata": {"benchmark_phase": "profiling", "request_start_ns": 1}, "metrics": {}}',
          "line 1: metrics.request_latency: missing"),
