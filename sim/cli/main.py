@@ -6,7 +6,6 @@ verb's module, and the libraries behind it, are loaded only when the verb is use
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from contextlib import suppress
@@ -18,6 +17,7 @@ import click
 
 import sim
 from sim.cli.start import EXIT_INTERRUPTED
+from sim.cli.stdout import flush_stdout, named_stdout
 from sim.errors import InputError, did_you_mean, one_line
 from sim.interrupt import exiting_on
 
@@ -117,23 +117,26 @@ def main(args: Sequence[str] | None = None) -> None:
 
     What the user can mend is one line on stderr. A bug of ours keeps its traceback: it is what a report needs.
     """
-    with exiting_on(signal.SIGTERM, signal.SIGHUP):  # so that what was written aside is removed
+    # What was written aside is removed.
+    with exiting_on(signal.SIGTERM, signal.SIGHUP), named_stdout():
         sys.exit(_exit_code(args))
 
 
 def _exit_code(args: Sequence[str] | None) -> int:
     try:
         code = cli.main(args, prog_name="elpase", standalone_mode=False)
-        _flush_stdout()
+        flush_stdout()
     except click.Abort:
         click.echo("elpase: interrupted", err=True)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         return 1
     except (click.ClickException, ValueError, OSError) as error:
-        click.echo(_told(error), err=True)
+        told = _told(error)
+        with suppress(OSError):  # a full disk behind stderr leaves the exit code
+            click.echo(told, err=True)
         with suppress(OSError):
-            _flush_stdout()
+            flush_stdout()
         return EXIT_INPUT_ERROR
     # A verb ends by `ctx.exit(code)`, which click hands out here; what a verb returns otherwise is not an exit code.
     return code if isinstance(code, int) else 0
@@ -179,14 +182,3 @@ def _instead(error: click.NoSuchOption) -> str:
     if flag in names:
         return f"; {told}"
     return did_you_mean(error.option_name, [name for name in names if name.startswith("--")])
-
-
-def _flush_stdout() -> None:
-    """Write out what is left; if that fails, let the interpreter's own last try go nowhere instead of complaining."""
-    if sys.stdout is None:  # as Python has it where it was closed (`>&-`)
-        return
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise

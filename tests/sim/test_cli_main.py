@@ -207,8 +207,39 @@ def test_a_closed_stdout_is_no_bug() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_full_disk_behind_stdout_is_one_line() -> None:
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--help",),
+        ("--version",),
+        ("profiles",),
+        ("capacity", "--model", "qwen3-14b", "--gpu", "h100", "--json"),
+        ("replay", "random", "--num-prompts", "3", "--max-model-len", "2k"),
+    ],
+    ids=lambda args: args[0],
+)
+def test_a_full_disk_behind_stdout_is_one_line(args: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
-        done = run(ELPASE, "--help", stdout=full)
-    assert done.stderr == "elpase: error: No space left on device\n"
+        done = run(ELPASE, *args, stdout=full)
+    assert done.stderr == "elpase: error: stdout: No space left on device\n"
+    assert done.returncode == 2
+
+
+def test_a_full_disk_behind_stderr_leaves_the_exit_code() -> None:
+    """1 would be a comparison that found a difference."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([ELPASE, "compare", "none", "none"], check=False, stderr=full, timeout=60)
+    assert done.returncode == 2
+
+
+def test_another_full_disk_is_not_called_stdout(use_verb, capsys) -> None:
+    use_verb(fails(OSError(errno.ENOSPC, "No space left on device")))
+    assert exit_code("replay") == 2
+    assert one_error_line(capsys) == "No space left on device"
+
+
+def test_bad_input_is_told_though_stdout_is_full() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = run(ELPASE, "replay", "random", "--block-size", "17", stdout=full)
+    assert done.stderr == "elpase: error: block_size: got 17, expected a multiple of 16\n"
     assert done.returncode == 2
