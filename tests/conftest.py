@@ -1,10 +1,11 @@
-"""A profile whose steps all take the same time, so that queueing theory has the answer.
+"""A profile whose steps all take the same time, so that queueing theory has the answer; Ctrl-C as a terminal leaves it.
 
 And what the mark plain_python does: on the compiled build such a test is skipped.
 """
 
 from __future__ import annotations
 
+import signal
 from importlib.machinery import EXTENSION_SUFFIXES
 
 import pytest
@@ -22,6 +23,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("plain_python"):
         if COMPILED:
             pytest.skip(f"compiled: {mark.args[0]}")
+
+
+@pytest.fixture
+def ctrl_c_as_usual():
+    """As a terminal leaves it: pytest-xdist's workers ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -13,13 +13,7 @@ import pytest
 
 from sim.interrupt import SecondCtrlC, ctrl_c_waits, exiting_on, handling_ctrl_c
 
-
-@pytest.fixture(autouse=True)
-def ctrl_c_as_usual():
-    """As a terminal leaves it: pytest-xdist's workers ignore Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("ctrl_c_as_usual")
 
 
 def ctrl_c() -> None:

@@ -19,14 +19,7 @@ import sim.report.log
 import sim.report.tables
 
 ELPASE = str(Path(sys.executable).with_name("elpase"))
-
-
-@pytest.fixture(autouse=True)
-def ctrl_c_as_usual():
-    """As a terminal leaves it: pytest-xdist's workers ignore Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("ctrl_c_as_usual")
 
 
 def ctrl_c_by_default() -> None:

@@ -66,6 +66,7 @@ def test_a_full_disk_loses_nothing_that_was_there(tmp_path, monkeypatch) -> None
     assert Store(tmp_path / "tasks").get("a1") == "{}"
 
 
+@pytest.mark.usefixtures("ctrl_c_as_usual")
 def test_ctrl_c_while_a_result_is_written_waits_until_it_is_kept(tmp_path, monkeypatch) -> None:
     """Or it would be told as done, and run again all the same."""
     store, write = Store(tmp_path), sim.sweeps.store.write_text_atomic
