@@ -23,7 +23,7 @@ from sim.latency.graphs import Graphs, capture_sizes
 from sim.latency.model import BOUNDS, UNITS
 from sim.latency.profile import ClientTerms
 from sim.output import result_directory, write_text_atomic
-from sim.report.units import percent_tenths
+from sim.report.units import counted, percent_tenths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -147,7 +147,7 @@ def tell(made: Calibration, out: Path) -> None:
     """Print how well the profile foretells, and what the samples could not say."""
     told = made.profile.held_out
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{made.profile.name}: {len(made.samples):,} steps, wrote {out}")
+    console.print(f"{made.profile.name}: {counted(len(made.samples), 'step')}, wrote {out}")
     if told:
         half, most = percent_tenths(told["median_abs"]), percent_tenths(told["p90_abs"])
         console.print(f"held out ({told['how']}): median error {half}, 90 % within {most}")

@@ -20,7 +20,7 @@ from sim.cli.paths import PathType
 from sim.cli.progress import counting
 from sim.cli.whole_table import show
 from sim.output import write_text_atomic
-from sim.report.units import percent, signed_percent
+from sim.report.units import counted, percent, signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,5 +139,7 @@ def _order_lines(found: Sequence[Order]) -> list[str]:
         wrong = [f"{order.lower} < {order.higher} @ {order.load}" for order in clear if not order.kept]
         told = f"; not: {', '.join(wrong)}" if wrong else ""
         kept = len(clear) - len(wrong)
-        lines.append(f"Order of budgets by {FIGURES[figure][1]}: {kept} of {len(clear)} clear pairs kept{told}")
+        lines.append(
+            f"Order of budgets by {FIGURES[figure][1]}: {kept} of {counted(len(clear), 'clear pair')} kept{told}"
+        )
     return lines

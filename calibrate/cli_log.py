@@ -20,6 +20,7 @@ from sim.cli.paths import PathType
 from sim.cli.progress import working
 from sim.errors import InputError
 from sim.json_file import read_json_object
+from sim.report.units import counted
 from sim.specs import gpu_names, gpu_spec
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def command(logs: Sequence[Path], out: Path, *, synchronous: bool, **said: Any) 
     if not steps:
         raise InputError("no step whose totals say what was computed", file=logs[0])
     write_samples(out, Samples.of_steps(steps, _origin(read, said)))
-    click.echo(f"{len(steps):,} samples in {out}{_left_out(read)}")
+    click.echo(f"{counted(len(steps), 'sample')} in {out}{_left_out(read)}")
 
 
 def _origin(read: Sequence[IterationLog], said: dict[str, Any]) -> Origin:

@@ -18,7 +18,7 @@ from sim.cli.paths import PathType
 from sim.cli.whole_table import show
 from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.errors import InputError
-from sim.report.units import percent, signed_percent
+from sim.report.units import counted, percent, signed_percent
 from sim.workload import open_from, remarks
 
 if TYPE_CHECKING:
@@ -128,7 +128,9 @@ def command(profile: str | None, as_json: bool, **kwargs: Any) -> None:  # noqa:
         click.echo(json.dumps(_document(compared, bench, config, fitted, len(requests)), indent=2))
     else:
         _print(
-            compared, f"{len(requests)} requests, {bench.shape.name} on {bench.origin.device}, {len(runs)} real runs"
+            compared,
+            f"{counted(len(requests), 'request')}, {bench.shape.name} on {bench.origin.device},"
+            f" {counted(len(runs), 'real run')}",
         )
 
 
@@ -310,6 +312,6 @@ def _print(compared: _Compared, title: str) -> None:
     for errors in compared.steps:
         share = errors.host_measured_s / errors.measured_s
         click.echo(
-            f"{errors.steps:,} real steps, priced one by one: all together {signed_percent(errors.total)},"
+            f"{counted(errors.steps, 'real step')}, priced one by one: all together {signed_percent(errors.total)},"
             f" median of the errors {percent(errors.median_abs)}; host {percent(share)} of the time"
         )

@@ -11,6 +11,7 @@ from calibrate.torch_options import TorchCommand, device_of, make_bench, torch_o
 from sim.cli.numbers import FiniteRange
 from sim.cli.paths import PathType
 from sim.errors import InputError
+from sim.report.units import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +60,8 @@ def command(out: Path, budget_s: float, **kwargs: Any) -> None:
     chosen = {name: kwargs[name] for name in ("repeats", "per_step_s", "served", "steps")}
     replace(reached, **chosen).go(budget_s)
     click.echo(
-        f"{len(table.steps) - before} new samples, {len(table.steps)} in all, {len(table.skipped)} steps left out;"
+        f"{counted(len(table.steps) - before, 'new sample')}, {len(table.steps)} in all,"
+        f" {counted(len(table.skipped), 'step')} left out;"
         f" attention {bench.runner.backend.name}; wrote {out}"
     )
 

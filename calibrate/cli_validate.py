@@ -22,7 +22,7 @@ from sim.cli.progress import counting, progress_bar
 from sim.cli.whole_table import show
 from sim.errors import InputError
 from sim.latency.profile import DEFAULT_PROFILE, Profile
-from sim.report.units import percent_tenths, signed_percent
+from sim.report.units import counted, percent_tenths, signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -134,7 +134,7 @@ def command(
     loaded = Profile.load(profile)
     runs, others = of_profile(_selected(read_runs(measured), measured, select, max_load), loaded)
     if others:
-        click.echo(f"note: {len(others)} runs of other models left out, first {others[0]}", err=True)
+        click.echo(f"note: {counted(len(others), 'run')} of other models left out, first {others[0]}", err=True)
     if max_in_flight is not None and not any(isinstance(run, Replay) for run in runs):
         raise InputError("--max-in-flight: single steps were measured here, and no client", file=measured)
     if plot is not None:
@@ -152,7 +152,7 @@ def _selected(runs: list[Run], file: Path, text: str, max_load: float | None) ->
     if max_load is not None:
         chosen = [run for run in chosen if isinstance(run, Replay) and run.load is not None and run.load < max_load]
     if not chosen:
-        raise InputError(f"none of {len(runs)} runs is selected, first {runs[0].name}", file=file)
+        raise InputError(f"none of {counted(len(runs), 'run')} is selected, first {runs[0].name}", file=file)
     return chosen
 
 
@@ -212,7 +212,7 @@ def _tell(runs: Sequence[Run], done: Sequence[Comparison], profile: Profile, *, 
             click.echo(json.dumps({"run": run.name, **_document(comparison)}))
     elif len(runs) == 1:
         count = getattr(runs[0], "num_requests", None)
-        told = "" if count is None else f": {count:,} requests"
+        told = "" if count is None else f": {counted(count, 'request')}"
         show(_figures(done[0], title=f"{runs[0].name}{told}, profile {profile.name}"))
     else:
         show(_errors(runs, done, title=f"Errors (simulated / real - 1), profile {profile.name}"))

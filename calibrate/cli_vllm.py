@@ -26,6 +26,7 @@ from sim.cli.paths import PathType
 from sim.cli.progress import counting
 from sim.errors import InputError
 from sim.hf_config import HfConfig
+from sim.report.units import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +79,7 @@ def command(python: Path, model: Path, out: Path, budget_s: float, extra: dict[s
     write_samples(out, Samples.of_steps(steps, origin(records, model.name, _document(model, config), command_line())))
     skipped = sum("skipped" in record for record in records)
     ran = sum("steps" in record for record in records)
-    click.echo(f"{len(steps):,} samples of {ran} waves ({skipped} could not run here) in {out}")
+    click.echo(f"{counted(len(steps), 'sample')} of {counted(ran, 'wave')} ({skipped} could not run here) in {out}")
 
 
 def _document(model: Path, _checked: HfConfig) -> dict[str, Any]:

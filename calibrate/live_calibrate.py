@@ -22,6 +22,7 @@ from sim.errors import InputError
 from sim.experiment import simulate
 from sim.latency.model import UNITS
 from sim.latency.profile import ClientTerms, Profile
+from sim.report.units import counted
 from sim.specs import ModelSpec
 from workloads import read_trace
 
@@ -93,7 +94,8 @@ def run_steps(run: Run, cell: Cell) -> Iterator[TimedStep]:
     composed = sum(composition is not None for composition in compositions)
     if composed < _LEAST_COMPOSED * len(steps):
         raise InputError(
-            f"only {composed} of {len(steps)} logged steps can come from the requests of {run.bench}", file=run.log
+            f"only {composed} of {counted(len(steps), 'logged step')} can come from the requests of {run.bench}",
+            file=run.log,
         )
     hosts = host_seconds(steps, log.resolution_s)
     for step, composition, host_s in zip(steps, compositions, hosts, strict=True):

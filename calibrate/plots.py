@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from calibrate.fit import predict, thinned_rows
 from calibrate.unknowns import fill
 from sim.report.plots import FAINT, GRID, PALETTE, STYLE, save_figure, titled_figure
+from sim.report.units import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,7 +156,7 @@ def _origin(made: Calibration) -> str:
     if profile.tensor_parallel_size > 1:
         parts.append(f"TP {profile.tensor_parallel_size}")
     parts.append(f"{profile.engine} {profile.engine_version}")
-    return "  ·  ".join([*parts, f"{len(made.samples):,} timed steps"])
+    return "  ·  ".join([*parts, counted(len(made.samples), "timed step")])
 
 
 def _logarithmic(panel: Axes, which: str) -> None:

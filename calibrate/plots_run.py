@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from sim.report.plots import FAINT, PALETTE, STYLE, save_figure, titled_figure
+from sim.report.units import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,7 @@ def plot_curves(name: str, measured: pd.DataFrame, frames: Frames, path: Path) -
     steps = frames.steps
     far = {curve: _distance(measured, steps, curve) for curve in ("running", "waiting")}
     headline = f"Running requests differ by {far['running']:.1f} on average, waiting ones by {far['waiting']:.1f}"
-    origin = f"{name}, {len(frames.requests):,} requests, profile {frames.meta['profile']}"
+    origin = f"{name}, {counted(len(frames.requests), 'request')}, profile {frames.meta['profile']}"
     with mpl.rc_context(STYLE):
         figure = titled_figure(5.2, headline, origin)
         panels = figure.subplots(2, 1, sharex=True)

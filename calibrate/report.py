@@ -14,7 +14,7 @@ from calibrate.host import host_errors
 from calibrate.physics import rates
 from calibrate.plots import LAW, PREDICTED, RESIDUALS, plot_law, plot_predicted, plot_residuals
 from sim.latency.model import UNITS
-from sim.report.units import percent, percent_tenths, signed_percent
+from sim.report.units import counted, percent, percent_tenths, signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -85,10 +85,10 @@ def _what(made: Calibration) -> str:
     )
     sizes = profile.law.graphs.sizes
     fitted = profile.provenance
-    graphs = f"{len(sizes)} CUDA graphs of 1 to {sizes[-1]} tokens" if sizes else "no CUDA graphs"
+    graphs = f"{counted(len(sizes), 'CUDA graph')} of 1 to {sizes[-1]} tokens" if sizes else "no CUDA graphs"
     return (
         f"{profile.model} ({profile.dtype}, TP {profile.tensor_parallel_size}) on {samples.origins[0].device}, "
-        f"{profile.engine} {profile.engine_version}; {graphs}. {len(samples):,} timed steps: {sources}. "
+        f"{profile.engine} {profile.engine_version}; {graphs}. {counted(len(samples), 'timed step')}: {sources}. "
         f"Fitted {fitted['date']} by `{fitted['command']}`, elpase {fitted['elpase']}."
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import InputError
+from sim.report.units import counted
 from workloads.readers.row import IDLE_START_S
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def table_of(
     if len(lost):
         first = lost.iloc[0]
         raise InputError(
-            f"{len(lost)} of {len(done)} requests did not finish, first {first['request_id']}: {first['error']}",
+            f"{len(lost)} of {counted(len(done), 'request')} did not finish,"
+            f" first {first['request_id']}: {first['error']}",
             file=file,
             line=None if lines is None else lines.tolist()[done.index.tolist().index(lost.index[0])],
         )

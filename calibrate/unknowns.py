@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sim.report.units import counted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
     from calibrate.samples import Column, Samples
 
@@ -49,6 +53,10 @@ def with_mean_context(samples: Samples, tokens: float) -> Samples:
     return replace(samples, decode_context=context)
 
 
+def _do(steps: NDArray[np.bool_]) -> str:
+    return "does" if steps.sum() == 1 else "do"
+
+
 def statements(samples: Samples) -> dict[str, str]:
     """What nobody can read out of these samples, and what stands in its place."""
     told: dict[str, str] = {}
@@ -56,7 +64,8 @@ def statements(samples: Samples) -> dict[str, str]:
     if unknown.any():
         sources = ", ".join(sorted(set(samples.source[unknown].tolist())))
         told["contexts"] = (
-            f"{sources}: {unknown.sum():,} of {len(samples):,} steps do not say how long contexts were. "
+            f"{sources}: {unknown.sum():,} of {counted(len(samples), 'step')} {_do(unknown)} not say how long contexts"
+            " were. "
             + (
                 "Their mean per decode row was fitted as one number per source; other samples fix what context costs"
                 if latent_sources(samples)
@@ -68,16 +77,19 @@ def statements(samples: Samples) -> dict[str, str]:
     pairs = np.isnan(samples.chunk_pairs)
     if pairs.any():
         told["prompt attention"] = (
-            f"{pairs.sum():,} steps do not say how their prompt tokens split into chunks or what was before them: equal"
-            " chunks without context were assumed, so pair_s is an upper estimate where prompts were chunked"
+            f"{counted(pairs.sum(), 'step')} {_do(pairs)} not say how {'its' if pairs.sum() == 1 else 'their'} prompt"
+            " tokens split into chunks or what was before them: equal chunks without context were"
+            " assumed, so pair_s is an upper estimate where prompts were chunked"
         )
     host = np.isfinite(samples.host_seconds)
     served = samples.state != "kernels"
+    untold = ~host & served
     if not host[served].any():
         told["host"] = "no step tells the host's time apart: host_step_s and host_row_s are 0, step_s and row_s hold it"
     elif not host[served].all():
         told["host"] = (
-            f"{(~host & served).sum():,} steps do not tell the host's time apart: they were taken as device time"
+            f"{counted(untold.sum(), 'step')} {_do(untold)} not tell the host's time apart:"
+            f" {'it was' if untold.sum() == 1 else 'they were'} taken as device time"
         )
     if not (samples.mixed_context > 0).any():
         told["mixed steps"] = "no step has chunks beside decodes: mixed_context_s is 0, what a mixture adds is unknown"

@@ -16,6 +16,7 @@ from sim.config import EngineConfig
 from sim.errors import InputError
 from sim.experiment import settle, simulate
 from sim.report.bench.compare import plain_model
+from sim.report.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -119,7 +120,7 @@ def of_profile(runs: list[Run], profile: Profile) -> tuple[list[Run], list[str]]
 
 
 def _what(run: Run) -> str:
-    return f"{run.model} on {run.tensor_parallel_size} GPUs" if isinstance(run, StepCycles) else run.model
+    return f"{run.model} on {counted(run.tensor_parallel_size, 'GPU')}" if isinstance(run, StepCycles) else run.model
 
 
 def _fits(run: Run, profile: Profile) -> bool:

@@ -6,8 +6,6 @@ matplotlib are loaded by whoever needs them. Not public: what `__all__` does not
 
 from __future__ import annotations
 
-from importlib import import_module
-
 TYPE_CHECKING = False  # as typing has it, whose import takes longer than all else here
 if TYPE_CHECKING:
     from sim.config import EngineConfig
@@ -51,6 +49,10 @@ _HOME = {
 if not TYPE_CHECKING:  # a type checker that saw it would take any name for a public one
 
     def __getattr__(name: str) -> object:
+        from importlib import (
+            import_module,
+        )  # here, as it is no part of what `elpase` loads before it can be interrupted
+
         if name not in _HOME:
             raise AttributeError(f"module 'sim' has no attribute {name!r}")
         return getattr(import_module(_HOME[name]), name)

@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from sim.report.units import counted
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -27,8 +29,8 @@ _EVERY_S = 0.1
 class _DoneColumn(ProgressColumn):
     def render(self, task: Task) -> Text:
         """Requests done, of how many where that is known."""
-        of = "" if task.total is None else f"/{task.total:,.0f}"
-        return Text(f"{task.completed:,.0f}{of} requests")
+        of = f"{task.completed:,.0f}/" if task.total is not None else ""
+        return Text(f"{of}{counted(task.completed if task.total is None else task.total, 'request')}")
 
 
 class _RateColumn(ProgressColumn):

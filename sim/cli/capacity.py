@@ -17,6 +17,7 @@ from sim.cli.flags import EngineCommand, engine_config, engine_options
 from sim.errors import InputError
 from sim.kv_choice import window_note
 from sim.memory import GIB
+from sim.report.units import counted
 from sim.specs import ParallelSpec, gpu_names, gpu_spec, model_spec
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _lengths(
         requests = open_workload(trace, max_model_len=config.max_model_len, limit=limit)
         lengths = [(request.prompt_tokens, request.output_tokens) for request in requests]
         for reason, count in requests.skipped.items():
-            click.echo(f"elpase: {trace}: {count} requests skipped: {reason}", err=True)
+            click.echo(f"elpase: {trace}: {counted(count, 'request')} skipped: {reason}", err=True)
         return lengths
     if input_len is None and output_len is None:
         return None

@@ -12,6 +12,7 @@ from sim.cli.flags import given
 from sim.cli.paths import PathType
 from sim.cli.progress import counting
 from sim.conformance import Conformance, Difference, read_cases
+from sim.report.units import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,9 +89,9 @@ def _as_dict(result: Conformance, refused: int) -> dict[str, object]:
 def _print(result: Conformance, refused: int) -> None:
     click.echo(f"cases {result.cases:,}, steps {result.steps:,}, equal {result.equal:,}")
     for feature, count in sorted(result.skipped.items()):
-        click.echo(f"skipped {count:,} cases: {feature} is not known to this version")
+        click.echo(f"skipped {counted(count, 'case')}: {feature} is not known to this version")
     if refused:
-        click.echo(f"not compared: {refused:,} cases that vLLM refuses, or in which it waits for ever")
+        click.echo(f"not compared, as vLLM refuses them or waits for ever in them: {counted(refused, 'case')}")
     if not result.steps:
         click.echo("nothing was compared")
     if result.first_difference:

@@ -16,7 +16,8 @@ from rich.text import Text
 
 from sim.cli.paths import PathType
 from sim.report.explain import explain
-from sim.report.explain.words import binding, cause_of, how_often, load, work
+from sim.report.explain.words import binding, cause_of, how_often, load, work, worst_gaps
+from sim.report.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -77,7 +78,7 @@ def _parts(told: Explanation) -> Iterator[RenderableType]:
     yield from _section("How steps ended", _endings(told))
     yield from _section("Settings", _knobs(told))
     if told.gaps:
-        yield from _section(f"The {len(told.gaps)} worst gaps between tokens", _gaps(told))
+        yield from _section(worst_gaps(told), _gaps(told))
         yield Text(_itl(told))
     if told.ttft:
         yield from _section("Mean wait for the first token, from the arrival on", _ttft(told))
@@ -144,7 +145,7 @@ def _itl(told: Explanation) -> str:
     itl = told.itl
     return (
         f"waited: requests with that gap; tokens, decodes: of its longest step; cause: the largest prompt chunk in it,"
-        f" and its context. All {itl.num_gaps:,} gaps: median {itl.median_s * 1e3:,.1f} ms, 99th percentile"
+        f" and its context. {counted(itl.num_gaps, 'gap')} in all: median {itl.median_s * 1e3:,.1f} ms, 99th percentile"
         f" {itl.p99_s * 1e3:,.1f} ms."
     )
 

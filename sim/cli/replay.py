@@ -20,6 +20,7 @@ from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.interrupt import SecondCtrlC, handling_ctrl_c
 from sim.latency.profile import DEFAULT_PROFILE
 from sim.output import result_directory
+from sim.report.units import counted
 from sim.workload import open_from, remarks
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def _run(trace: Trace, config: Settled, profile: Profile, kwargs: Mapping[str, A
         say(f"note: {line}")
     refused = refusals(result.record)
     if refused:
-        say(f"note: the server refused {len(refused):,} of {len(result.requests):,} requests: {refused[0]}")
+        say(f"note: the server refused {len(refused):,} of {counted(len(result.requests), 'request')}: {refused[0]}")
     return result
 
 

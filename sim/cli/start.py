@@ -1,12 +1,13 @@
 """Where the `elpase` command begins. The one idea: Ctrl-C while modules are still being loaded is no traceback.
 
-Not for the command itself (main.py). Nothing but these few built-in modules is loaded before the handler stands.
+Not for the command itself (main.py). Nothing but a few modules that Python has loaded or built in comes before the
+handler: of `signal` only its C half, as the other one loads `enum`, which takes longer than all else here.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # typeshed has the other half only
 import os
-import signal
 import sys
 
 EXIT_INTERRUPTED = 130
@@ -15,15 +16,15 @@ EXIT_INTERRUPTED = 130
 
 def main() -> None:
     """Load the command, and run it."""
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    usual = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
     if usual:
         # At once: nothing has been begun, and an exception in the middle of an import need not come out of it.
-        signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(EXIT_INTERRUPTED))
+        _signal.signal(_signal.SIGINT, lambda _number, _frame: os._exit(EXIT_INTERRUPTED))
     from sim.cli.main import main as run
 
     try:
         if usual:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         run()
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

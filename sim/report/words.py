@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.report.insight import held_at_client, kv_usage
-from sim.report.units import as_ms, percent
+from sim.report.units import as_ms, counted, percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,8 +30,8 @@ def run_headline(frames: Frames) -> str:
         parts.append(f"{held:,} held back by the client")
     parts.append(f"KV cache {percent(kv_usage(frames).max())}")
     preempted = int(steps["preempted"].sum())
-    counted = f"{preempted:,} preemption{'s' if preempted > 1 else ''}" if preempted else "no preemption"
-    return f"At most {', '.join(parts)}; {counted}"
+    lost = counted(preempted, "preemption") if preempted else "no preemption"
+    return f"At most {', '.join(parts)}; {lost}"
 
 
 def latency_headline(ttft_s: NDArray[np.float64], frames: Frames) -> str:
@@ -48,6 +48,6 @@ def provenance(frames: Frames) -> str:
     meta = frames.meta
     finished = int((frames.requests["status"] == "finished").sum())
     parts = [f"{meta[key]}" for key in ("trace", "profile") if meta.get(key)]
-    parts.append(f"{finished:,} of {len(frames.requests):,} requests finished")
+    parts.append(f"{finished:,} of {counted(len(frames.requests), 'request')} finished")
     parts.append(f"elpase {meta.get('elpase_version', '')}".strip() + f", vLLM {meta.get('vllm_semantics', '0.32')}")
     return "  ·  ".join(parts) + ("  ·  cut short" if meta.get("partial") else "")

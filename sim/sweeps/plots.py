@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from matplotlib.transforms import Bbox
 
 from sim.report.plots import FAINT, GRID, INK, PALETTE, STYLE, any_script, note, save_figure, titled_figure
-from sim.report.units import as_ms
+from sim.report.units import as_ms, counted
 from sim.sweeps.answers import load_axis
 from sim.sweeps.words import said, spelled
 
@@ -196,7 +196,8 @@ def _headline(sweep: Sweep) -> str:
     ran, on_front = int((sweep.table["status"] == "ok").sum()), int(sweep.table["front"].sum())
     if sweep.best is not None and sweep.best.rate_rps is not None:
         return f"Within bounds up to {sweep.best.rate_rps:.3g} requests/s: {spelled(sweep.best.knobs) or 'as it is'}"
-    return f"{on_front} of {ran} settings are on the front of throughput against both latencies"
+    are = "is" if on_front == 1 else "are"
+    return f"{on_front} of {counted(ran, 'setting')} {are} on the front of throughput against both latencies"
 
 
 def origin(sweep: Sweep) -> str:

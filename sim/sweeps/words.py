@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from sim.report.units import percent_tenths, signed_percent
+from sim.report.units import counted, percent_tenths, signed_percent
 from sim.sweeps.answers import load_axis
 from sim.sweeps.table import RATES
 
@@ -128,7 +128,7 @@ def _effect(effect: Effect, settings: int) -> str:
         return "not binding: the results are the same whatever it is"
     changes = ", ".join(f"{name} {signed_percent(effect.changes[column])}" for column, name in SHORT_NAMES.items())
     until = "" if effect.idle_from is None else f"; not binding from {effect.idle_from} on"
-    at_work = "" if effect.at_work is None else f"; at work in {effect.at_work} of {settings} settings"
+    at_work = "" if effect.at_work is None else f"; at work in {effect.at_work} of {counted(settings, 'setting')}"
     return f"binding, {changes}{until}{at_work}"
 
 

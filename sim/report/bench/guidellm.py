@@ -15,6 +15,7 @@ import pandas as pd
 from sim.errors import InputError
 from sim.latency.fields import Fields
 from sim.report.bench.run import BenchRun
+from sim.report.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -110,9 +111,10 @@ def _cap(kind: str, strategy: Fields) -> int | None:
 def _cautions(totals: Fields, listed: int, completed: int) -> list[str]:
     told = []
     if cut := int(totals.table.get("incomplete") or 0):
-        told.append(f"{cut} requests were cut off when the time was up, and are left out")
+        was, is_ = ("was", "is") if cut == 1 else ("were", "are")
+        told.append(f"{counted(cut, 'request')} {was} cut off when the time was up, and {is_} left out")
     if listed < completed:
-        told.append(f"lists {listed} of its {completed} requests: figures are as stated, not made anew")
+        told.append(f"lists {listed:,} of its {counted(completed, 'request')}: figures are as stated, not made anew")
     return told
 
 

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from sim.report.bench.laws import LITTLE
-from sim.report.units import percent_tenths, signed_percent
+from sim.report.units import counted, percent_tenths, signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -105,7 +105,7 @@ def _who(run: BenchRun) -> str:
     facts = ", ".join(f"{name} {value}" for name, value in run.facts.items())
     made = f"{run.source} ({facts})" if facts else run.source
     of = f", {run.model}" if run.model else ""
-    return f"{run.file}: {made}{of}, {run.completed:,} requests in {run.duration_s:,.1f} s"
+    return f"{run.file}: {made}{of}, {counted(run.completed, 'request')} in {run.duration_s:,.1f} s"
 
 
 def _quantiles(quantiles: Sequence[Quantiles]) -> Iterator[str]:

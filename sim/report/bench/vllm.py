@@ -120,7 +120,8 @@ def _cap(fields: Fields) -> int | None:
 def _cautions(sim: Mapping[str, Any]) -> list[str]:
     told = []
     if sim.get("partial"):
-        told.append(f"cut short: {sim.get('unfinished')} requests unfinished")
+        unfinished = sim.get("unfinished")
+        told.append(f"cut short: {unfinished} request{'' if unfinished == 1 else 's'} unfinished")
     load = sim.get("load")
     if isinstance(load, dict) and load.get("ordering_only"):
         told.append("at its capacity: its waiting times are good for ordering settings, not as numbers")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sim.report.explain.knobs import waiting_for_blocks
+from sim.report.units import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,4 +130,5 @@ class Facts:
     def blocks_sum(self) -> str:
         """How the blocks of one request come about."""
         size = self.run.config.block_size
-        return f"{self.mean_tokens:,.0f} tokens on average (prompt + output) = {self.blocks_each:,} blocks of {size}"
+        blocks = counted(self.blocks_each, "block")
+        return f"{self.mean_tokens:,.0f} tokens on average (prompt + output) = {blocks} of {size}"

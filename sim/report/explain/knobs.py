@@ -11,7 +11,7 @@ import numpy as np
 
 from sim.core.step import Limit
 from sim.report.explain.explanation import Ending, Knob
-from sim.report.units import percent
+from sim.report.units import counted, percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,7 +71,7 @@ def knobs(run: Run) -> tuple[Knob, ...]:
     largest = int(run.column("num_tokens").max())
     threshold = config.long_prefill_token_threshold
     rows = [
-        _knob(run, budget, config.token_budget, full_steps(run), f"largest step: {largest:,} tokens"),
+        _knob(run, budget, config.token_budget, full_steps(run), f"largest step: {counted(largest, 'token')}"),
         _knob(run, seqs, config.seqs_cap, run.limit == "seqs", f"at most {peak:,} ran at once"),
         _knob(run, "KV blocks", config.usable_blocks, waiting_for_blocks(run),
               f"peak usage {percent(run.kv_usage.max())}"),

@@ -113,8 +113,9 @@ def _told(state: State, queue: _Queue, *, burst: bool, queued: float) -> str:
     n, window_s, left = queue.arrivals, queue.window_s, queue.at_end
     if state == "overloaded":
         taken = n - left
+        was = "was" if taken == 1 else "were"
         return (
-            f"in {window_s:,.1f} s {n:,} requests came ({n / window_s:,.2f}/s) and {taken:,} were taken"
+            f"in {window_s:,.1f} s {n:,} requests came ({n / window_s:,.2f}/s) and {taken:,} {was} taken"
             f" ({taken / window_s:,.2f}/s): {left:,} waited at the last arrival, {queue.half_way:,} half way"
         )
     if burst and state == "backlogged":

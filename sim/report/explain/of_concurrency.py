@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
 from sim.report.explain.knobs import waiting_for_blocks
-from sim.report.units import percent
+from sim.report.units import counted, percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,9 +29,10 @@ def find_seqs(facts: Facts) -> Finding | None:
         return None
     name = "max_num_active_seqs" if run.config.max_num_active_seqs else "max_num_seqs"
     usage = float(run.kv_usage[steps].mean())
+    fit = counted(facts.fit_on_average, "request")
     because = (
         f"{cap:,} of {cap:,} ran while {run.mean('waiting', steps):,.0f} waited on average",
-        f"KV usage was {percent(usage)} then; the blocks hold some {facts.fit_on_average:,} requests of these lengths",
+        f"KV usage was {percent(usage)} then; the blocks hold some {fit} of these lengths",
         *_gain_sum(facts, steps, cap),
     )
     what = f"{name} {cap:,} keeps requests waiting {percent(share)} of the time"

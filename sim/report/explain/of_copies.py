@@ -12,7 +12,7 @@ import numpy as np
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
 from sim.report.insight import link_busy_share
-from sim.report.units import percent
+from sim.report.units import counted, percent
 
 if TYPE_CHECKING:
     from sim.report.explain.facts import Facts
@@ -72,7 +72,7 @@ def _of_swap(facts: Facts, host: dict[str, Any], copy_s: float) -> tuple[tuple[s
     tokens, each_s = blocks / max(1, swaps) * host["block_size"], copy_s / max(1, swaps)
     because = [
         (
-            f"{swaps:,} victims went to host memory and back, {blocks / max(1, swaps):,.0f} blocks each:"
+            f"{counted(swaps, 'victim')} went to host memory and back, {counted(blocks / max(1, swaps), 'block')} each:"
             f" 2 x {blocks * host['block_bytes'] / _GB:,.1f} GB take {copy_s:,.1f} s, {each_s * 1e3:,.0f} ms a victim"
         )
     ]

@@ -11,6 +11,7 @@ import numpy as np
 
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
+from sim.report.units import counted
 
 if TYPE_CHECKING:
     from sim.report.explain.facts import Facts
@@ -43,8 +44,8 @@ def find_drafts(facts: Facts) -> Finding | None:
             f" decode that verifies {count}"
         ),
         (
-            f"with {run.mean('decodes', steps):,.0f} decodes a step takes {step_s * 1e3:,.1f} ms; by the profile's"
-            f" law {plain_s * 1e3:,.1f} ms without drafts, so they pay from {step_s / plain_s:.2f} tokens on"
+            f"with {counted(run.mean('decodes', steps), 'decode')} a step takes {step_s * 1e3:,.1f} ms; by the"
+            f" profile's law {plain_s * 1e3:,.1f} ms without drafts, so they pay from {step_s / plain_s:.2f} tokens on"
         ),
     )
     gain = f"{pace[best] / pace[count]:.2f} times the tokens per second of these steps"

@@ -10,7 +10,7 @@ import numpy as np
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
 from sim.report.explain.knobs import KV_LIMITS, waiting_for_blocks
-from sim.report.units import percent
+from sim.report.units import counted, percent
 
 if TYPE_CHECKING:
     from sim.report.explain.facts import Facts
@@ -30,12 +30,12 @@ def find_thrash(facts: Facts) -> Finding | None:
         return None
     because = [
         (
-            f"{thrash.preemptions:,} preemptions threw away {thrash.recomputed_tokens:,} computed tokens beside"
-            f" {thrash.useful_tokens:,} useful ones: {percent(thrash.recomputed_share)} on top"
+            f"{counted(thrash.preemptions, 'preemption')} threw away {thrash.recomputed_tokens:,} computed tokens"
+            f" beside {thrash.useful_tokens:,} useful ones: {percent(thrash.recomputed_share)} on top"
         ),
         (
-            f"{thrash.most_preempted} was preempted {thrash.most_preemptions} times;"
-            f" {thrash.cycling_requests:,} of {len(run.frames.requests):,} requests 3 times or more"
+            f"{thrash.most_preempted} was preempted {counted(thrash.most_preemptions, 'time')};"
+            f" {thrash.cycling_requests:,} of {counted(len(run.frames.requests), 'request')} 3 times or more"
         ),
         *_seats_sum(facts),
     ]
@@ -73,13 +73,13 @@ def _blocks(facts: Facts, share: float) -> Finding:
         _more_blocks(facts),
     )
     if thrash.preemptions:
-        what += f", and {thrash.preempted_requests:,} running requests lost theirs"
+        what += f", and {counted(thrash.preempted_requests, 'running request')} lost theirs"
     if not thrash.thrashing:  # else it has been said
         because = [*_seats_sum(facts), *because]
         change = [*_fewer_at_once(facts), *change]
         if thrash.preemptions:
             because.append(
-                f"{thrash.preemptions:,} preemptions; {thrash.recomputed_tokens:,} tokens were computed again,"
+                f"{counted(thrash.preemptions, 'preemption')}; {thrash.recomputed_tokens:,} tokens were computed again,"
                 f" {percent(thrash.recomputed_share)} of the useful ones: no thrash"
             )
     return Finding("kv_blocks", f"{what}.", tuple(because), tuple(change), share)
@@ -108,7 +108,7 @@ def _fewer_at_once(facts: Facts) -> list[str]:
         change.append(f"max_num_seqs {safe:,} instead of {config.seqs_cap:,}: {facts.safe_sum}{_cost(facts)}")
     if facts.thrash.preemptions and config.watermark < _TRIED_WATERMARK:
         kept = int(_TRIED_WATERMARK * config.num_gpu_blocks)
-        change.append(f"watermark {_TRIED_WATERMARK:g}: admission leaves {kept:,} blocks to those that run")
+        change.append(f"watermark {_TRIED_WATERMARK:g}: admission leaves {counted(kept, 'block')} to those that run")
     return change
 
 
@@ -141,8 +141,8 @@ def _more_blocks(facts: Facts) -> list[str]:
         size = f" ({gib:,.1f} GiB at {profile.kv_bytes_per_token:,} bytes per token)"
     return [
         (
-            f"more blocks: {asked:,} x {facts.blocks_each:,} = {blocks:,}{size} hold {asked:,} requests at once."
-            " gpu_memory_utilization, kv_cache_dtype fp8 (twice the blocks), more GPUs"
+            f"more blocks: {asked:,} x {facts.blocks_each:,} = {blocks:,}{size} hold {counted(asked, 'request')} at"
+            " once. gpu_memory_utilization, kv_cache_dtype fp8 (twice the blocks), more GPUs"
         )
     ]
 
@@ -162,7 +162,7 @@ def _gate(facts: Facts, share: float) -> Finding:
             f"while the gate held, {free:,.0f} of {config.usable_blocks:,} blocks were free on average: enough for"
             f" the next chunk (at most {config.token_budget:,} tokens), not for the prompt"
         ),
-        f"{facts.thrash.preemptions:,} preemptions",
+        counted(facts.thrash.preemptions, "preemption"),
     )
     change = (
         *_more_blocks(facts),
@@ -180,10 +180,12 @@ def _watermark(facts: Facts, share: float) -> Finding:
     because = (
         (
             f"watermark {config.watermark:g} x {config.num_gpu_blocks:,} = {kept:,} blocks stay free at admission: room"
-            f" for {kept // facts.blocks_each:,} requests of {facts.blocks_sum}"
+            f" for {counted(kept // facts.blocks_each, 'request')} of {facts.blocks_sum}"
         ),
-        f"{least:,} blocks or more were free at any time; {facts.thrash.preemptions:,} preemptions",
+        f"{least:,} blocks or more were free at any time; {counted(facts.thrash.preemptions, 'preemption')}",
     )
-    change = (f"watermark {_TRIED_WATERMARK:g}: keeps {int(_TRIED_WATERMARK * config.num_gpu_blocks):,} blocks",)
+    change = (
+        f"watermark {_TRIED_WATERMARK:g}: keeps {counted(int(_TRIED_WATERMARK * config.num_gpu_blocks), 'block')}",
+    )
     what = f"The watermark keeps requests waiting {percent(run.share(held))} of the time, for blocks that nobody uses."
     return Finding("watermark", what, because, change, share)

@@ -11,7 +11,7 @@ import numpy as np
 
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
-from sim.report.units import percent
+from sim.report.units import counted, percent
 
 if TYPE_CHECKING:
     from sim.report.explain.facts import Facts
@@ -32,10 +32,10 @@ def find_host(facts: Facts) -> Finding | None:
     seqs, estimated = float(run.column("num_seqs").mean()), run.server.get("host_time") == "estimated"
     because = (
         (
-            f"before a step of {seqs:,.0f} sequences the host takes {host_s.mean() * 1e3:,.2f} ms"
+            f"before a step of {counted(seqs, 'sequence')} the host takes {host_s.mean() * 1e3:,.2f} ms"
             f"{', by estimate' if estimated else ''}; the device then takes {run.step_s.mean() * 1e3:,.1f} ms"
         ),
-        f"{len(host_s):,} steps: the device waited {waited_s.sum():,.1f} of {run.span_s:,.1f} s",
+        f"{counted(len(host_s), 'step')}: the device waited {waited_s.sum():,.1f} of {run.span_s:,.1f} s",
     )
     return Finding(
         "host",
@@ -77,9 +77,9 @@ def find_graphs(facts: Facts) -> Finding | None:
     whole = int((decodes & (modes == "FULL")).sum())
     as_run = f"as {mode}" + (f" of {tokens + padding:,}" if padding else "")
     because = (
-        f"{whole:,} of {int(decodes.sum()):,} steps of decodes alone ran as one whole graph",
+        f"{whole:,} of {counted(int(decodes.sum()), 'step')} of decodes alone ran as one whole graph",
         (
-            f"most is lost by steps of {tokens:,} token{'s' * (tokens != 1)}, which run {as_run}: by the profile's law"
+            f"most is lost by steps of {counted(tokens, 'token')}, which run {as_run}: by the profile's law"
             f" {lost_s[counts == tokens].max() * 1e3:,.1f} ms more than as a whole graph of {tokens:,}"
         ),
     )

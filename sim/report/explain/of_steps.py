@@ -10,7 +10,7 @@ import numpy as np
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
 from sim.report.explain.knobs import cut_by_threshold, full_steps, unchunked
-from sim.report.units import percent
+from sim.report.units import counted, percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,11 +54,13 @@ def find_small_budget(facts: Facts) -> Finding | None:
     better = next((b for b in rates if b > budget and rates[b] >= asked), max(rates, key=lambda b: rates[b]))
     left, new_left = budget - decodes, better - decodes
     step_s, new_step_s = (prices.with_prompts(row, tokens) for tokens in (left, new_left))
+    full = int(steps.sum())
+    was = "was" if full == 1 else "were"
     because = (
         (
-            f"{int(steps.sum()):,} of {len(run.step_s):,} steps were full. A typical one had {decodes:,} decodes:"
-            f" {budget:,} - {decodes:,} = {left:,} tokens are left for prompts, so {prompt:,.0f} prompt tokens (median)"
-            f" take {_steps(prompt, left)}"
+            f"{full:,} of {counted(len(run.step_s), 'step')} {was} full. A typical one had"
+            f" {counted(decodes, 'decode')}: {budget:,} - {decodes:,} = {left:,} tokens are left for prompts, so"
+            f" {prompt:,.0f} prompt tokens (median) take {_steps(prompt, left)}"
         ),
         (
             f"such a step takes {step_s * 1e3:,.0f} ms: {rates[budget]:,.0f} prompt tokens/s. One of {better:,} takes"
@@ -91,14 +93,15 @@ def find_large_budget(facts: Facts) -> Finding | None:
         return None
     sizes = [gap.prefill_tokens for gap in by_chunks]
     span = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
+    which = f"{len(by_chunks)} of the {len(facts.gaps)} worst {'is a step' if len(by_chunks) == 1 else 'are steps'}"
     because = [
         (
             f"median gap {itl.median_s * 1e3:,.0f} ms, 99th percentile {itl.p99_s * 1e3:,.0f} ms, longest"
             f" {itl.max_s * 1e3:,.0f} ms"
         ),
         (
-            f"{len(by_chunks)} of the {len(facts.gaps)} worst are steps with {span} prompt tokens; the worst held"
-            f" {worst.chunk_tokens:,} tokens of {worst.chunk_request_id} and kept {worst.num_requests:,} waiting"
+            f"{which} with {span} prompt tokens; the worst held {counted(worst.chunk_tokens, 'token')} of"
+            f" {worst.chunk_request_id} and kept {worst.num_requests:,} waiting"
         ),
         *smaller[:-1],
     ]
@@ -123,7 +126,7 @@ def find_threshold(facts: Facts) -> Finding | None:
     longest = int(run.requests("prompt_tokens").max())
     because = (
         (
-            f"{int(steps.sum()):,} steps cut a prompt at {threshold:,} tokens with {room:,.0f} of"
+            f"{counted(int(steps.sum()), 'step')} cut a prompt at {threshold:,} tokens with {room:,.0f} of"
             f" {config.token_budget:,} left on average"
         ),
         (
@@ -147,8 +150,8 @@ def find_unchunked(facts: Facts) -> Finding | None:
     room = run.config.token_budget - run.mean("num_tokens", steps)
     because = (
         (
-            f"{int(steps.sum()):,} steps had {room:,.0f} of {run.config.token_budget:,} tokens left on average, and the"
-            " next prompt was longer"
+            f"{counted(int(steps.sum()), 'step')} had {room:,.0f} of {run.config.token_budget:,} tokens left on"
+            " average, and the next prompt was longer"
         ),
     )
     what = f"Chunked prefill is off: {percent(share)} of the time a prompt waits for a step that holds all of it."
@@ -156,8 +159,7 @@ def find_unchunked(facts: Facts) -> Finding | None:
 
 
 def _steps(tokens: float, each: int) -> str:
-    count = ceil(tokens / each) if each > 0 else 0
-    return "1 step" if count == 1 else f"{count:,} steps"
+    return counted(ceil(tokens / each) if each > 0 else 0, "step")
 
 
 def _typical(step_s: NDArray[np.float64], steps: NDArray[np.bool_]) -> int | None:
@@ -192,8 +194,8 @@ def _smaller_budget(facts: Facts, worst: Gap) -> list[str]:
         return [
             (
                 f"by the profile's law a budget of {budget:,} makes {step_s * 1e3:,.0f} ms of that step's"
-                f" {worst.step_s * 1e3:,.0f}, and computes {rate:,.0f} prompt tokens/s beside {worst.decodes:,}"
-                f" decodes; {came:,.0f}/s came"
+                f" {worst.step_s * 1e3:,.0f}, and computes {rate:,.0f} prompt tokens/s beside"
+                f" {counted(worst.decodes, 'decode')}; {came:,.0f}/s came"
             ),
             (
                 f"max_num_batched_tokens {budget:,}{needs}: gaps of at most about {step_s * 1e3:,.0f} ms; in exchange"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.report.units import percent
+from sim.report.units import counted, percent
 
 if TYPE_CHECKING:
     from sim.report.explain.explanation import Explanation, Gap, Knob
@@ -27,7 +27,7 @@ def binding(knob: Knob) -> str:
 
 def how_often(knob: Knob) -> str:
     """How often it was, or why it was not."""
-    return f"{knob.steps:,} steps, {percent(knob.share)} of the time" if knob.steps else knob.why
+    return f"{counted(knob.steps, 'step')}, {percent(knob.share)} of the time" if knob.steps else knob.why
 
 
 def cause_of(gap: Gap) -> str:
@@ -36,21 +36,26 @@ def cause_of(gap: Gap) -> str:
     if gap.num_steps > 1:
         return f"{gap.request_id} {cause} for {gap.num_steps:,} steps"
     if gap.cause == "chunk":
-        return f"{gap.chunk_request_id}: {gap.chunk_tokens:,} tokens after {gap.chunk_context:,}"
+        return f"{gap.chunk_request_id}: {counted(gap.chunk_tokens, 'token')} after {gap.chunk_context:,}"
     return cause
+
+
+def worst_gaps(told: Explanation) -> str:
+    """What their table is called."""
+    return f"The {len(told.gaps)} worst gaps between tokens" if len(told.gaps) > 1 else "The worst gap between tokens"
 
 
 def work(told: Explanation) -> str:
     """What preemption cost."""
     thrash = told.thrash
     if not thrash.preemptions:
-        return f"{thrash.useful_tokens:,} tokens computed, none of them twice: no preemptions."
+        return f"{counted(thrash.useful_tokens, 'token')} computed, none of them twice: no preemptions."
     return (
-        f"{thrash.useful_tokens:,} useful tokens and {thrash.recomputed_tokens:,} computed again"
+        f"{counted(thrash.useful_tokens, 'useful token')} and {thrash.recomputed_tokens:,} computed again"
         f" ({percent(thrash.recomputed_share)}): {'thrash' if thrash.thrashing else 'no thrash'}."
-        f" {thrash.preemptions:,} preemptions of {thrash.preempted_requests:,} requests,"
+        f" {counted(thrash.preemptions, 'preemption')} of {counted(thrash.preempted_requests, 'request')},"
         f" at most {thrash.most_preemptions} of one"
-        f" ({thrash.most_preempted}), {thrash.cycling_requests:,} requests 3 times or more."
+        f" ({thrash.most_preempted}), {counted(thrash.cycling_requests, 'request')} 3 times or more."
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from sim.report.insight import ttft_parts_s
 from sim.report.page.html import paragraph, plot, prose, section, table, text
 from sim.report.page.numbers import spread, wait_groups
-from sim.report.units import as_ms
+from sim.report.units import as_ms, counted
 from sim.report.words import latency_headline
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     Latencies = Mapping[str, NDArray[np.float64]]
 
 _NAMES = {
-    "ttft": ("TTFT", "Time to first token", "requests", "blue"),
-    "tpot": ("TPOT", "Time per output token", "requests", "green"),
-    "itl": ("ITL", "Inter-token latency", "gaps between tokens", "purple"),
-    "e2el": ("E2EL", "End-to-end latency", "requests", "orange"),
+    "ttft": ("TTFT", "Time to first token", "request", "blue"),
+    "tpot": ("TPOT", "Time per output token", "request", "green"),
+    "itl": ("ITL", "Inter-token latency", "gap", "purple"),
+    "e2el": ("E2EL", "End-to-end latency", "request", "orange"),
 }
 PARTS = {
     "client_queue": ("client's queue", "brown"),
@@ -70,13 +70,13 @@ def _figure(name: str, values_s: NDArray[np.float64]) -> str:
     half, most = (as_ms(1000 * q) for q in np.quantile(values_s, (0.5, 0.99)).tolist())
     title = f"{short}: half within {half}, 99 % within {most}"
     return plot(
-        name, title, f"{full} of {len(values_s):,} {unit}: half within {half}, 99 % within {most}.", kind="spread"
+        name, title, f"{full} of {counted(len(values_s), unit)}: half within {half}, 99 % within {most}.", kind="spread"
     )
 
 
 def _row(name: str, values_s: NDArray[np.float64]) -> list[str]:
     of = [values_s.mean(), *np.quantile(values_s, (0.5, 0.9, 0.95, 0.99)), values_s.max()]
-    return [_NAMES[name][0], *(f"{1000 * value:,.2f}" for value in of), f"{len(values_s):,} {_NAMES[name][2]}"]
+    return [_NAMES[name][0], *(f"{1000 * value:,.2f}" for value in of), counted(len(values_s), _NAMES[name][2])]
 
 
 def waiting_section(frames: Frames) -> str:

@@ -18,7 +18,7 @@ from sim.report.page.latency import latency_section, spreads, waiting_section
 from sim.report.page.numbers import end_s, over_time
 from sim.report.page.over_time import over_time_section, panels
 from sim.report.summary import latencies_s
-from sim.report.units import as_duration, as_ms, percent
+from sim.report.units import as_duration, as_ms, counted, percent
 from sim.report.words import provenance
 
 if TYPE_CHECKING:
@@ -98,9 +98,8 @@ def _navigation(parts: list[str]) -> str:
 
 def _lead(frames: Frames, latencies: Latencies) -> str:
     finished = int((frames.requests["status"] == "finished").sum())
-    told = (
-        f"{finished:,} of {len(frames.requests):,} requests finished in {as_duration(end_s(frames))} of simulated time."
-    )
+    requests = counted(len(frames.requests), "request")
+    told = f"{finished:,} of {requests} finished in {as_duration(end_s(frames))} of simulated time."
     for name, what in (("ttft", "first tokens"), ("itl", "gaps between tokens")):
         if len(latencies[name]):
             half, most = (as_ms(1000 * q) for q in np.quantile(latencies[name], (0.5, 0.99)).tolist())
@@ -110,15 +109,17 @@ def _lead(frames: Frames, latencies: Latencies) -> str:
 
 def _cautions(sim: Mapping[str, Any]) -> Iterator[str]:
     if sim["partial"]:
-        yield f"Cut short: {sim['unfinished']:,} requests did not finish, and are not in the latencies."
+        left_out = "is" if sim["unfinished"] == 1 else "are"
+        yield f"Cut short: {counted(sim['unfinished'], 'request')} did not finish, and {left_out} not in the latencies."
     if sim["rejected"]:
         yield f"Requests that the server refused: {sim['rejected']:,}."
     if sim["load"]["ordering_only"]:
         yield "At its capacity: the waiting times are good for ordering settings, not as numbers."
     if sim["extrapolated_steps"]:
+        lie, times = ("lies", "its time is") if sim["extrapolated_steps"] == 1 else ("lie", "their times are")
         yield (
-            f"{sim['extrapolated_steps']:,} steps ({percent(sim['extrapolated_share'])}) lie outside what the profile"
-            " was fitted on; their times are extrapolated."
+            f"{counted(sim['extrapolated_steps'], 'step')} ({percent(sim['extrapolated_share'])}) {lie} outside what"
+            f" the profile was fitted on; {times} extrapolated."
         )
 
 
@@ -135,7 +136,11 @@ def _tiles(result: Mapping[str, Any], latencies: Latencies) -> str:
         if len(latencies[name]):
             half, most = (as_ms(1000 * q) for q in np.quantile(latencies[name], (0.5, 0.99)).tolist())
             told.append((title, most, f"median {half}"))
-    held = f"{sim['recomputed_tokens']:,} tokens computed again" if sim["preemptions"] else "nothing computed again"
+    held = (
+        f"{counted(sim['recomputed_tokens'], 'token')} computed again"
+        if sim["preemptions"]
+        else "nothing computed again"
+    )
     told += [
         ("Running at most", f"{sim['peak_running']:,}", f"{sim['peak_waiting']:,} left waiting at most"),
         (
@@ -163,7 +168,7 @@ def _origin(run: FinishedRun) -> str:
         ("Profile", meta.get("profile")),
         ("Versions", f"elpase {meta.get('elpase_version')}, scheduler of vLLM {meta.get('vllm_semantics')}"),
         ("Seed", meta.get("seed")),
-        ("Simulated time", f"{end_s(run.frames):,.3f} s, {len(run.frames.steps):,} steps"),
+        ("Simulated time", f"{end_s(run.frames):,.3f} s, {counted(len(run.frames.steps), 'step')}"),
         *_settings(meta.get("server")),
     ]
     return section(

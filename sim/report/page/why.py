@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.report.explain.words import binding, cause_of, how_often, load, work
+from sim.report.explain.words import binding, cause_of, how_often, load, work, worst_gaps
 from sim.report.page.html import paragraph, prose, section, table, text
 
 if TYPE_CHECKING:
@@ -63,4 +63,4 @@ def _gaps(told: Explanation) -> str:
         "waited: requests with that gap; tokens, decodes: of its longest step; cause: the largest chunk in it."
     )
     head = ("ms", "end (s)", "waited", "tokens", "decodes", "cause")
-    return f'{table(f"The {len(rows)} worst gaps between tokens", head, rows, wordy=(5,))}<p class="soft">{words}</p>'
+    return f'{table(worst_gaps(told), head, rows, wordy=(5,))}<p class="soft">{words}</p>'

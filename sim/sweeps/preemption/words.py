@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sim.report.units import percent, percent_tenths
+from sim.report.units import counted, percent, percent_tenths
 from sim.sweeps.preemption.comparison import EVEN, KV, LINK, MODE, PLACE, SEQS
 from sim.sweeps.words import aligned, figure
 
@@ -109,11 +109,11 @@ def _ceilings(comparison: PreemptionComparison) -> Iterator[str]:
 
 
 def _ceiling(ceiling: Ceiling) -> str:
-    last = f"at {ceiling.largest:,} at most {ceiling.peak_running:,.0f} run"
+    last = f"at {ceiling.largest:,} at most {ceiling.peak_running:,.0f} run{'s' * (ceiling.peak_running == 1)}"
     why = {
         "max_num_seqs": f"{last}, and more might help",
         "KV": f"{last}: the KV is the ceiling, not the knob",
         "load": f"{last}: no more come",
     }[ceiling.limit]
-    thrash = f", {percent_tenths(ceiling.thrash)} less there ({ceiling.preemptions:,.0f} preemptions)"
+    thrash = f", {percent_tenths(ceiling.thrash)} less there ({counted(ceiling.preemptions, 'preemption')})"
     return f"{ceiling.most:,.0f} tokens/s from {ceiling.enough:,} on; {why}{thrash if ceiling.thrash >= EVEN else ''}"

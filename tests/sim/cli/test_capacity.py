@@ -119,7 +119,7 @@ def test_a_traces_lengths(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert code == 0
     assert (running["mean_prompt_tokens"], running["mean_output_tokens"]) == (400, 100)
     assert running["mean_blocks"] == (22 + 35) / 2
-    assert err == f"elpase: {trace}: 1 requests skipped: longer than max_model_len\n"
+    assert err == f"elpase: {trace}: 1 request skipped: longer than max_model_len\n"
 
 
 def test_windows_that_are_kept_whole_are_told(capsys: pytest.CaptureFixture[str]) -> None:

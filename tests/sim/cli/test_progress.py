@@ -43,6 +43,12 @@ def test_requests_of_how_many_simulated_time_and_rate(terminal) -> None:
     assert "requests/s" in last
 
 
+def test_one_request(terminal) -> None:
+    with progress_bar("replay", 1) as update:
+        update(1.0, 1)
+    assert "1/1 request " in terminal.getvalue()
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
 def test_the_largest_numbers_fit_one_line_uncut(terminal_of, width) -> None:
     """A second line, or a word with dots for its end, would be all that is seen."""

@@ -54,6 +54,13 @@ def test_names_are_inside_the_axes_and_apart_from_each_other(drawn, crowded) -> 
         assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
+def test_one_setting_on_the_front(crowded) -> None:
+    """However many there are."""
+    table = crowded.table.assign(front=np.arange(len(crowded.table)) == 3)
+    told = plots._headline(replace(crowded, table=table))
+    assert told == f"1 of {len(table)} settings is on the front of throughput against both latencies"
+
+
 def test_a_name_says_what_its_colour_does_not(drawn, crowded) -> None:
     figure = drawn(plots, crowded)
     [legend] = figure.legends

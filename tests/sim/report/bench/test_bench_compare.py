@@ -73,6 +73,11 @@ def test_arrivals_of_traces_are_compared_by_what_came_about(bench_file) -> None:
     assert difference.startswith("other arrivals: ")
 
 
+def test_one_request_is_no_plural(bench_file) -> None:
+    told = both(bench_file("a.json"), bench_file("b.json", sim={"partial": True, "unfinished": 1}))
+    assert [note.partition(": ")[2] for note in told.notes] == ["cut short: 1 request unfinished"]
+
+
 def test_what_a_simulation_says_against_itself_is_told(bench_file) -> None:
     sim = {"elpase_version": "0.1.0", "vllm_semantics": "0.32", "partial": True, "unfinished": 7,
            "extrapolated_share": 0.25, "load": {"ordering_only": True}}  # fmt: skip

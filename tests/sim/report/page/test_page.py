@@ -135,6 +135,12 @@ def test_cautions_stand_at_the_top(run: FinishedRun) -> None:
     assert [note.split()[0] for note in notes] == ["Cut", "Requests", "At", "5"]
     assert "(12 %)" in notes[3]
     assert 'class="note"' not in run_page(run)
+    one = run.result["sim"] | {"partial": True, "unfinished": 1, "extrapolated_steps": 1, "extrapolated_share": 0.125}
+    text = run_page(replace(run, result={**run.result, "sim": one}))
+    assert "Cut short: 1 request did not finish, and is not in the latencies." in text
+    assert "1 step (12 %) lies outside what the profile was fitted on; its time is extrapolated." in unescape(
+        text
+    ).replace("\u00a0", " ")
 
 
 def test_a_run_in_which_nothing_ran(run: FinishedRun) -> None:
@@ -142,7 +148,7 @@ def test_a_run_in_which_nothing_ran(run: FinishedRun) -> None:
     nothing = simulate([Request("long", 0.0, 100_000, 5)], meta={"trace": "t"})
     text = run_page(FinishedRun(Path("run"), nothing.frames, nothing.summary()))
     Outline(text)
-    assert "0 of 1 requests finished" in text
+    assert "0 of 1 request finished" in text
     assert "No request was answered." in text
     assert "Requests that the server refused: 1." in text
 
