@@ -59,3 +59,14 @@ def test_a_shell_that_ignores_ctrl_c_is_obeyed() -> None:
         [sys.executable, "-c", code, "click"], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_left_at_the_end_is_not_looked_through() -> None:
+    """Python's last collections are over all objects that there are; those that are frozen are not among them."""
+    code = (
+        "import atexit, gc, sys; from sim.cli.start import main; sys.argv[1:] = ['--version']\n"
+        "atexit.register(lambda: print(len(gc.get_objects()) < 100 < gc.get_freeze_count()))\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split()[-1] == "True"
