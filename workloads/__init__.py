@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from workloads.errors import TraceError
 from workloads.named import BUILTIN_NAMES, builtin, open_workload
-from workloads.readers.dialects import FORMATS
+from workloads.readers import FORMATS
 from workloads.request import Request
 from workloads.synthetic import synthetic
 from workloads.trace import Selection, Trace, read_trace

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_STANDARD = NormalDist()
 _MAX_SIGMA = 10.0
 
 
@@ -93,8 +91,11 @@ class LogNormal:
 
     def tokens(self, u: NDArray[np.float64]) -> NDArray[np.int64]:
         """The quantile `u`."""
+        from statistics import NormalDist
+
+        standard = NormalDist()
         # Scalar, in plain Python: numpy's vectorised exp differs between machines.
-        drawn = (self.median * math.exp(self.sigma * _STANDARD.inv_cdf(x)) for x in u.ravel().tolist())
+        drawn = (self.median * math.exp(self.sigma * standard.inv_cdf(x)) for x in u.ravel().tolist())
         kept = [round(min(max(length, 1.0), self.longest)) for length in drawn]
         return np.array(kept, dtype=np.int64).reshape(u.shape)
 

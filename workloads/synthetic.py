@@ -17,10 +17,9 @@ from workloads.arrivals import gaps
 from workloads.content import ContentIds, SharedPrefixes, length
 from workloads.errors import TraceError
 from workloads.lengths import ByPrompt
-from workloads.readers.row import Row
 from workloads.request import Request
 from workloads.sessions import Sessions, Turn, session_requests
-from workloads.trace import Selection, Trace
+from workloads.trace import Row, Selection, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

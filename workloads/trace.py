@@ -13,20 +13,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from workloads.errors import TraceError
-from workloads.readers.dialects import FORMATS, detect, reader
-from workloads.readers.row import MAX_SECONDS
-from workloads.readers.source import count_lines, read_head
+from workloads.readers import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from workloads.readers.row import Row
     from workloads.request import Request
+
+MAX_SECONDS = 1e9
+"""32 years after a trace's first request: what comes later is milliseconds in a column of seconds."""
 
 NO_PROMPT = "prompt of 0 tokens"
 NO_OUTPUT = "output of 0 tokens"
 TOO_LONG = "longer than max_model_len"
 FOLLOWS_SKIPPED = "follows a skipped turn"
+
+
+class Row(NamedTuple):
+    """A request and where it was read: the names under which its file gives the two lengths serve an error's text.
+
+    `zero_s`: what the file's own clock showed at second 0.
+    """
+
+    request: Request
+    line: int | None = None
+    prompt_field: str = "prompt_tokens"
+    output_field: str = "output_tokens"
+    zero_s: float = 0.0
 
 
 class Complaint(NamedTuple):
@@ -202,6 +215,10 @@ def read_trace(
 
     Raises `TraceError` for a file that cannot be read or is in no known format. Rows are read when iterated.
     """
+    # Whoever draws requests does without them.
+    from workloads.readers.dialects import detect, reader
+    from workloads.readers.source import count_lines, read_head
+
     selection = Selection(strict, max_model_len, rate_scale, limit, start_s, end_s)
     if format not in ("auto", *FORMATS):
         raise TraceError(field="format", value=format, expected=f"auto or one of {', '.join(FORMATS)}")

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -113,8 +113,7 @@ def latencies_s(frames: Frames) -> dict[str, NDArray[np.float64]]:
     return {**_series_s(client, queued=False, rated=False), "itl": _itls_s(frames.itls, client.success)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Client:
+class _Client(NamedTuple):
     """What vLLM's client notes of each request, in order of arrival; 0 for what a failed request never had.
 
     A request that was never sent, which no real bench leaves behind, starts when it should have.
@@ -215,7 +214,6 @@ def _totals(
     completed = int(client.success.sum())
     total_input = int(client.prompt_tokens[client.success].sum())
     total_output = int(client.output_tokens.sum())
-    per_s = _Rate(span_s)
     slo_ms = options.goodput_slo_ms
     return {
         "duration": span_s,
@@ -223,10 +221,10 @@ def _totals(
         "failed": len(client.success) - completed,
         "total_input_tokens": total_input,
         "total_output_tokens": total_output,
-        "request_throughput": per_s(completed),
-        "request_goodput": per_s(_good(client, slo_ms)) if slo_ms else None,
-        "output_throughput": per_s(total_output),
-        "total_token_throughput": per_s(total_input + total_output),
+        "request_throughput": _rate(completed, span_s),
+        "request_goodput": _rate(_good(client, slo_ms), span_s) if slo_ms else None,
+        "output_throughput": _rate(total_output, span_s),
+        "total_token_throughput": _rate(total_input + total_output, span_s),
         **lists,
         "max_output_tokens_per_s": most_tokens_per_s,
         "max_concurrent_requests": _most_requests_per_s(client),
@@ -234,12 +232,8 @@ def _totals(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Rate:
-    duration_s: float
-
-    def __call__(self, count: int) -> float:
-        return count / self.duration_s if self.duration_s > 0 else 0.0
+def _rate(count: int, span_s: float) -> float:
+    return count / span_s if span_s > 0 else 0.0
 
 
 def request_lists(frames: Frames) -> dict[str, NDArray[Any] | Itls | list[str]]:

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads import Request, Selection, Trace, TraceError
-from workloads.readers.row import Row
-from workloads.trace import FOLLOWS_SKIPPED, TOO_LONG
+from workloads.trace import FOLLOWS_SKIPPED, TOO_LONG, Row
 
 
 def trace(requests, **options):

@@ -10,9 +10,10 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from workloads.readers.row import Place, Row, in_order, tokens
+from workloads.readers.row import Place, in_order, tokens
 from workloads.readers.table import read_table
 from workloads.request import Request
+from workloads.trace import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

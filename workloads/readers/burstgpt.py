@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workloads.readers.row import Row, StampClock, tokens
+from workloads.readers.row import StampClock, tokens
 from workloads.readers.table import read_table
 from workloads.request import Request
+from workloads.trace import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from workloads.readers import azure, burstgpt, mooncake, plain, vllm_bench
+from workloads.readers import FORMATS, azure, burstgpt, mooncake, plain, vllm_bench
 from workloads.readers.row import Place, json_object
 from workloads.readers.source import read_head
 from workloads.readers.table import header_names
@@ -17,17 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from workloads.readers.row import Row
-
-FORMATS = {
-    "azure": "TIMESTAMP,ContextTokens,GeneratedTokens",
-    "burstgpt": "Timestamp,...,Request tokens,Response tokens,...",
-    "mooncake": "JSON lines with timestamp, input_length, output_length, hash_ids",
-    "vllm-bench": "the JSON of vllm bench serve --save-detailed",
-    "csv": "arrival_s,prompt_tokens,output_tokens",
-    "jsonl": "JSON lines with arrival_s, prompt_tokens, output_tokens",
-}
-"""What `format` may say, beside `auto`, and how a file of that format looks."""
+    from workloads.trace import Row
 
 _RESULT_KEYS = {*vllm_bench.KEYS, "request_throughput"}
 

@@ -15,9 +15,10 @@ from itertools import chain, groupby, pairwise
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from workloads.readers.row import Place, Row, StampClock, integer, json_object, member, tokens
+from workloads.readers.row import Place, StampClock, integer, json_object, member, tokens
 from workloads.readers.source import read_lines
 from workloads.request import MAX_ID, Request
+from workloads.trace import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workloads.readers.row import Place, Row, StampClock, integer, json_object, tokens
+from workloads.readers.row import Place, StampClock, integer, json_object, tokens
 from workloads.readers.source import read_lines
 from workloads.readers.table import read_table
 from workloads.request import MAX_ID, Request
+from workloads.trace import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -10,18 +10,15 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from workloads.errors import TraceError
 from workloads.request import MAX_TOKENS
+from workloads.trace import MAX_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from workloads.request import Request
-
-MAX_SECONDS = 1e9
-"""32 years after a trace's first request: what comes later is milliseconds in a column of seconds."""
 LATEST_S = 1e10
 """A stamp's own clock may count since 1970: this is the year 2286."""
 IDLE_START_S = 60.0
@@ -30,19 +27,6 @@ IDLE_START_S = 60.0
 _EXACT = 2.0**53
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-
-
-class Row(NamedTuple):
-    """A request and where it was read: the names under which its file gives the two lengths serve an error's text.
-
-    `zero_s`: what the file's own clock showed at second 0.
-    """
-
-    request: Request
-    line: int | None = None
-    prompt_field: str = "prompt_tokens"
-    output_field: str = "output_tokens"
-    zero_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

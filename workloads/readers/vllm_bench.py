@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workloads.readers.row import LATEST_S, Place, Row, json_object, number, tokens
+from workloads.readers.row import LATEST_S, Place, json_object, number, tokens
 from workloads.readers.source import read_document
 from workloads.request import Request
+from workloads.trace import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
