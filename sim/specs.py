@@ -281,8 +281,13 @@ def model_spec(name: str, *, dtype: str = "auto") -> ModelSpec:
     """A model of the catalogue (`qwen3-14b`, `Qwen/Qwen3-14B`) or of a config.json. Raises InputError, OSError."""
     known = re.sub(r"-(hf|instruct|chat|base)$", "", name.rpartition("/")[2].lower().removesuffix("-hf"))
     if known in model_names() and not Path(name).is_file():
-        return ModelSpec.from_hf_config(CATALOG / "models" / f"{known}.json", name=known, dtype=dtype)
+        return _catalogue_model(known, dtype)
     if not name or not Path(name).exists():
         expected = f"the path of a config.json, or one of {', '.join(model_names())}"
         raise InputError(field="--model", value=name, expected=expected)
     return ModelSpec.from_hf_config(name, name=name, dtype=dtype)
+
+
+@cache
+def _catalogue_model(name: str, dtype: str) -> ModelSpec:
+    return ModelSpec.from_hf_config(CATALOG / "models" / f"{name}.json", name=name, dtype=dtype)
