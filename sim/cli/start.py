@@ -7,7 +7,6 @@ handler: of `signal` only its C half, as the other one loads `enum`, which takes
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # typeshed has the other half only
-import gc
 import os
 import sys
 
@@ -21,6 +20,8 @@ def main() -> None:
     if usual:
         # At once: nothing has been begun, and an exception in the middle of an import need not come out of it.
         _signal.signal(_signal.SIGINT, lambda _number, _frame: os._exit(EXIT_INTERRUPTED))
+    import gc
+
     from sim.cli.main import main as run
 
     try:
