@@ -6,9 +6,8 @@ is its share of the model's time and memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sim.errors import InputError
 from sim.hf_config import DTYPE_BYTES
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     from sim.speculative import Speculation
 
 
-@dataclass(frozen=True, slots=True)
-class DrafterSize:
+class DrafterSize(NamedTuple):
     """Shares of the model's own."""
 
     passes: int

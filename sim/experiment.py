@@ -237,7 +237,7 @@ def server(config: Settled, profile: Profile) -> dict[str, object]:
         "cudagraph_mode": mode_of(used.graphs),
         "cudagraph_capture_sizes": list(used.graphs.sizes),
         "host_time": used.host,
-        "speculation": None if drafts is None else {**asdict(drafts), "drafter": asdict(config.drafter)},
+        "speculation": None if drafts is None else {**asdict(drafts), "drafter": config.drafter._asdict()},
     }
 
 

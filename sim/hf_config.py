@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.errors import InputError
 from sim.json_file import read_json_object
@@ -51,8 +50,7 @@ EXPERTS_ONLY = ("mxfp4", "gpt-oss-mxfp4")
 """Methods whose weights are those of experts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quantization:
+class Quantization(NamedTuple):
     """How the linear layers' weights are stored: bits per weight, scales included."""
 
     method: str

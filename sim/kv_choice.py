@@ -6,9 +6,9 @@ changes what it depends on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sim.errors import InputError
 from sim.memory import MemoryPlan, kv_blocks, plan_memory
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from sim.specs import GpuSpec, ModelSpec
 
 
-@dataclass(frozen=True, slots=True)
-class KvChoice:
+class KvChoice(NamedTuple):
     """The KV cache that was chosen, and why it has this size."""
 
     num_blocks: int
@@ -72,7 +71,7 @@ class BlockCount:
         if kv.origin != _STATED_BYTES:
             free -= int(drafter.weights_kept * self.model.weight_bytes / (self.said.tensor_parallel_size or 1))
         blocks = kv_blocks(free, int(per_token * (1 + drafter.kv)), kv.block_size, with_drafter=True)
-        return replace(kv, num_blocks=blocks, origin=f"{kv.origin}, less the drafter's share")
+        return kv._replace(num_blocks=blocks, origin=f"{kv.origin}, less the drafter's share")
 
     def _without_drafter(self, tokens: int, seqs: int) -> KvChoice:
         block_size = self.said.block_size or 16

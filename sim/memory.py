@@ -6,9 +6,8 @@ estimates them; everything after that (blocks, the lines that vLLM logs) is arit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sim.errors import InputError
 from sim.hf_config import DTYPE_BYTES
@@ -38,8 +37,7 @@ ESTIMATE_CHECKED_ON = (
 """Block counts of real servers (vLLM 0.15 to 0.23) that the estimate meets within 1.5 %; tests/sim/test_memory.py."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPlan:
+class MemoryPlan(NamedTuple):
     """Bytes of one GPU. `total = kv + weights + activations + graphs + runtime + unused`."""
 
     total_bytes: int
@@ -88,8 +86,7 @@ def plan_memory(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class KvCapacity:
+class KvCapacity(NamedTuple):
     """What a KV cache of `num_blocks` holds, counted as vLLM 0.32 counts (v1/core/kv_cache_utils.py).
 
     vLLM counts the null block, which no request ever gets, in both figures that it logs; so does this.

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.errors import InputError
 from sim.hf_config import DTYPE_BYTES, EXPERTS_ONLY, HfConfig, Source
@@ -43,8 +43,7 @@ class ParallelSpec:
             raise InputError(field="tensor_parallel_size", value=self.tensor_parallel_size, expected="1 or more")
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSpec:
+class GpuSpec(NamedTuple):
     """One GPU. Bytes, bytes per second, FLOP per second (dense BF16); `capability` is CUDA's (major, minor)."""
 
     name: str

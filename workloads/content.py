@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -57,8 +57,7 @@ class SharedPrefixes:
         return ((group, self.lengths[group]),) if self.lengths[group] else ()
 
 
-@dataclass(frozen=True, slots=True)
-class ContentIds:
+class ContentIds(NamedTuple):
     """Ids for what each request adds, above those of `groups` prefixes."""
 
     groups: int

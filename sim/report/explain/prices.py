@@ -88,7 +88,7 @@ class Prices:
     def with_drafts(self, rows: NDArray[np.int64], count: int) -> NDArray[np.float64]:
         """Seconds of steps whose decodes verify so many drafts, instead of those of the run; without copies."""
         said, drafter = self.run.config.num_speculative_tokens, self.run.drafter
-        fewer = replace(drafter, passes=min(drafter.passes, count))
+        fewer = drafter._replace(passes=min(drafter.passes, count))
         law = self._law_with(count)
         drafted = self.run.column("num_draft_tokens")[rows]
         drafts = np.rint(drafted * count / said).astype(np.int64)
