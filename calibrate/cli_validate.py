@@ -23,6 +23,7 @@ from sim.cli.whole_table import show
 from sim.errors import InputError
 from sim.latency.profile import DEFAULT_PROFILE, Profile
 from sim.report.units import counted, percent_tenths, signed_percent
+from sim.sweeps.backends import MOST_JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -92,7 +93,9 @@ class _Group(EngineCommand, VerbGroup):
     type=FiniteRange(min=0, min_open=True),
     help="Of a sweep, only constant rates below this share of the throughput that it reached.",
 )
-@click.option("--jobs", default=1, show_default=True, type=click.IntRange(min=1), help="Processes for many runs.")
+@click.option(
+    "--jobs", default=1, show_default=True, type=click.IntRange(1, MOST_JOBS), help="Processes for many runs."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per run: real, simulated, errors.")
 @click.option(
     "--plot",

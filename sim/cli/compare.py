@@ -119,7 +119,11 @@ def _within(told: Comparison, limits: Mapping[str, float]) -> bool:
 def _paired(real: Path, sim: Path, name: str | None) -> dict[str, tuple[BenchRun, BenchRun]]:
     from sim.report.bench.files import read_results
 
-    left, right = (_chosen(read_results(path), path, name) for path in (real, sim))
+    found = [read_results(path) for path in (real, sim)]
+    if name is not None and all(len(runs) == 1 and name not in runs for runs in found):
+        expected = f"{' or '.join(dict.fromkeys(_names(runs) for runs in found))}, or none, as there is one of each"
+        raise InputError(field="--run", value=name, expected=expected)
+    left, right = (_chosen(runs, path, name) for runs, path in zip(found, (real, sim), strict=True))
     if len(left) == len(right) == 1:
         key, one = next(iter(left.items()))
         return {key: (one, next(iter(right.values())))}

@@ -137,9 +137,9 @@ def _as_text(param: click.Parameter, value: object) -> Any:
     if isinstance(value, list):
         items = [_as_text(param, item) for item in value]
         return items if param.multiple or param.nargs != 1 else ",".join(map(str, items))
-    if isinstance(value, bool):
+    if isinstance(value, bool) and param.type is click.BOOL:
         return value
-    return json.dumps(value) if isinstance(value, dict) else str(value)
+    return json.dumps(value) if isinstance(value, bool | dict) else str(value)
 
 
 def _beside(file: Path, name: str, value: Any) -> Any:

@@ -22,6 +22,8 @@ _OPTIONAL_VALUE = ("--swap-space",)
 """Flags that click takes without a value, too: a negative one would be an option to it."""
 _NEGATIVE = re.compile(r"-[0-9.].*")
 _LEVEL = re.compile(r"-O=?([0-9])")
+_MOST_DIGITS = 30
+"""Of a number with a suffix: with hundreds it is beyond what a float holds."""
 
 
 def human_int(text: str) -> int:
@@ -33,6 +35,8 @@ def human_int(text: str) -> int:
     if match is None:
         return int(text)
     number, suffix = match.groups()
+    if len(number) > _MOST_DIGITS:
+        raise ValueError(f"{text!r} has too many digits")
     power = "kmgt".index(suffix.lower()) + 1
     if suffix.islower():
         return int(float(number) * 1000**power)

@@ -17,9 +17,13 @@ from functools import cache
 import joblib
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
+from sim.errors import InputError
 from sim.sweeps.task import Task, run, run_in_worker
 
 Backend = Callable[[Sequence[Task]], Iterator[tuple[Task, str]]]
+
+MOST_JOBS = 1024
+"""More would take longer to start than they could save, and all of a machine's memory."""
 
 ATTEMPTS = 3
 """How often a task's process may die before the task is given up."""
@@ -32,7 +36,9 @@ _LOOKS_EVERY_S = 1.0
 
 
 def local(jobs: int) -> Backend:
-    """`jobs` processes of this machine; with one, this very process."""
+    """`jobs` processes of this machine; with one, this very process. Raises InputError for more than it could hold."""
+    if not 1 <= jobs <= MOST_JOBS:
+        raise InputError(field="jobs", value=jobs, expected=f"from 1 to {MOST_JOBS} processes")
 
     def each(tasks: Sequence[Task]) -> Iterator[tuple[Task, str]]:
         if jobs == 1 or len(tasks) == 1:

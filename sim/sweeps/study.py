@@ -8,6 +8,7 @@ numbers, so all settings are asked the same questions and their differences are 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
     Counting = Callable[[int], AbstractContextManager[Callable[[], None]]]
 
+MOST_REPLICATIONS = 10_000
+"""Far more than any interval needs: a slip of the hand would plan them all."""
+
 _ENGINE = {flag.name for flag in fields(EngineConfig)}
 
 
@@ -52,12 +56,13 @@ class Study:
     def __post_init__(self) -> None:
         if not self.settings:
             raise InputError("nothing varies: the grid is empty")
-        told = [repr(setting.told.knobs) for setting in self.settings]
-        for one in told:
-            if told.count(one) > 1:
+        told = Counter(repr(setting.told.knobs) for setting in self.settings)
+        for one, times in told.items():
+            if times > 1:
                 raise InputError(f"two settings are the same, or differ only in a file's folder: {one}")
-        if self.replications < 1:
-            raise InputError(field="replications", value=self.replications, expected="1 or more")
+        if not 1 <= self.replications <= MOST_REPLICATIONS:
+            expected = f"from 1 to {MOST_REPLICATIONS}"
+            raise InputError(field="replications", value=self.replications, expected=expected)
         held = {name: getattr(self.engine, name) for name in _ENGINE}
         require_link_used({**held, **setting.knobs} for setting in self.settings)
 

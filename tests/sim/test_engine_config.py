@@ -223,7 +223,7 @@ def test_human_int(text: str, value: int) -> None:
     assert human_int(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "k", "1.5K", "1.5", "8 k", "1kk", "1e3", "nan", "8192 tokens"])
+@pytest.mark.parametrize("text", ["", "k", "1.5K", "1.5", "8 k", "1kk", "1e3", "nan", "8192 tokens", "9" * 400 + "k"])
 def test_what_is_no_number(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         human_int(text)

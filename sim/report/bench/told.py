@@ -6,6 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from sim.errors import one_line
 from sim.report.bench.laws import LITTLE
 from sim.report.units import counted, percent_tenths, signed_percent
 
@@ -78,8 +79,9 @@ def within_limit(figure: Figure, limit: float) -> bool:
 
 def remarks(told: Comparison) -> Iterator[str]:
     """What differs, what to know, and the laws: those that are broken in full."""
-    yield from _section("Not the same workload", told.differences)
-    yield from _section("Note", told.notes)
+    # What files say of themselves may hold line ends and a terminal's control characters.
+    yield from _section("Not the same workload", map(one_line, told.differences))
+    yield from _section("Note", map(one_line, told.notes))
     yield from _section("Checks of the files", _checks(told.checks))
 
 
@@ -105,7 +107,7 @@ def _who(run: BenchRun) -> str:
     facts = ", ".join(f"{name} {value}" for name, value in run.facts.items())
     made = f"{run.source} ({facts})" if facts else run.source
     of = f", {run.model}" if run.model else ""
-    return f"{run.file}: {made}{of}, {counted(run.completed, 'request')} in {run.duration_s:,.1f} s"
+    return one_line(f"{run.file}: {made}{of}, {counted(run.completed, 'request')} in {run.duration_s:,.1f} s")
 
 
 def _quantiles(quantiles: Sequence[Quantiles]) -> Iterator[str]:
@@ -141,7 +143,7 @@ def _many_lines(pairs: Mapping[str, Comparison]) -> Iterator[str]:
         yield f"{name:<{width}}" + "".join(f"{of.get(key, '-'):>10}" for key, _ in _SHORT)
     for name, told in pairs.items():
         broken = [_law_line(side, law) for side, law in told.checks if not law.ok]
-        yield from _section(name, [*told.differences, *told.notes, *broken])
+        yield from _section(name, [*map(one_line, (*told.differences, *told.notes)), *broken])
 
 
 def as_json(name: str, told: Comparison, limits: Mapping[str, float]) -> dict[str, Any]:

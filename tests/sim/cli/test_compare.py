@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -161,12 +162,25 @@ def test_a_field_that_will_not_do_is_named(tmp_path: Path, real: dict, elpase, c
     assert told in error
 
 
+def test_a_model_s_name_cannot_write_over_the_terminal(runs: Path, tmp_path: Path, elpase) -> None:
+    plain = runs / "plain" / "result.json"
+    evil = tmp_path / "evil.json"
+    evil.write_text(json.dumps({**json.loads(plain.read_text()), "model_id": "a\nb\x1b[31m"}))
+    told = elpase("compare", plain, evil).out
+    assert all(line.isprintable() for line in told.splitlines())
+    assert re.search(r", a b \[31m, \d+ requests in ", told)
+    assert re.search(r"another model: .*, a b \[31m\n", told)
+
+
 def test_flags_that_will_not_do(runs: Path, tmp_path: Path, elpase) -> None:
     plain = runs / "plain"
     assert "did you mean mean_ttft_ms?" in elpase("compare", plain, plain, "--tolerance", "mean_tftt_ms=0.1").error
     for text in ("mean_ttft_ms", "=1", "mean_ttft_ms=x", "mean_ttft_ms=nan", "mean_ttft_ms=-1"):
         assert "expected METRIC=FRACTION" in elpase("compare", plain, plain, "--tolerance", text).error
     assert "expected one of plain, small" in elpase("compare", runs, runs, "--run", "big").error
+    lone = elpase("compare", plain, plain, "--run", "big").error
+    assert lone == "--run: got 'big', expected plain, or none, as there is one of each"
+    assert elpase("compare", plain, plain, "--run", "plain").code == 0
     (tmp_path / "empty").mkdir()
     assert "no result in this folder" in elpase("compare", runs, tmp_path / "empty").error
     shutil.copytree(plain, tmp_path / "others" / "x")
