@@ -71,6 +71,7 @@ class Request:
             and 0 <= self.output_tokens <= MAX_TOKENS
             and -MAX_ID <= self.priority <= MAX_ID
             and type(self.request_id) is str
+            and self.request_id.isascii()
             and (self.content is None or _are_pieces(self.content, self.prompt_tokens))
             and (self.output_content is None or _is_id(self.output_content))
             and (self.after is None or type(self.after) is str)
@@ -79,7 +80,7 @@ class Request:
 
     def _settle(self) -> None:
         """Take numbers of other types as Python's own, or say which is none."""
-        if not isinstance(self.request_id, str):
+        if not is_text(self.request_id):
             raise TraceError(field="request_id", value=self.request_id, expected="a text")
         for name, (least, most) in _RANGES.items():
             if name != "output_content" or self.output_content is not None:
@@ -101,6 +102,14 @@ class Request:
 
     def _wrong(self, name: str, expected: str) -> TraceError:
         return TraceError(f"request {self.request_id}", field=name, value=getattr(self, name), expected=expected)
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a text that a file can hold: JSON's escapes can say halves of characters."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def _are_pieces(content: Any, total: int) -> bool:

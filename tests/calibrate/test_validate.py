@@ -159,7 +159,7 @@ def one_line(args: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (f"{HEAD}\n0.2,0.2,900,20,0.1,1e300", "open.csv:2: e2e_s: got '1e300', expected seconds >= 0, at most 1"),
         (f"{HEAD}\n0.2,0.2,900,20,0.4,0.3", "open.csv:2: e2e_s: got '0.3', expected at least ttft_s"),
         (f"{HEAD}\n0.2,0.2,900,20,0,0", "open.csv:2: ttft_s: got '0', expected seconds > 0"),
-        (f"{HEAD}\n0.2,0.2,99999,20,0.1,0.3", "open.csv:2: 1 of 1 requests did not finish"),
+        (f"{HEAD}\n0.2,0.2,99999,20,0.1,0.3", "open.csv:2: 1 of 1 request did not finish"),
         (f"{HEAD}\n2,2,99999,20,0.1,0.3\n1,1,9,20,0.1,0.3", "open.csv:2: 1 of 2 requests did not finish"),
         (f"{HEAD}\n{GOOD}\n0.2,0.1,900,20,0.1,0.3", "open.csv:3: send_s: got '0.1', expected at least arrival_s"),
     ],

@@ -100,6 +100,7 @@ BAD = {
     "negative content id": (line(content=[[-1, 5]]), 1, "content", "-1"),
     "duplicate id": (line(request_id="a") * 2, 2, "request_id", "'a'"),
     "id that is a list": (line(request_id=[1]), 1, "request_id", "[1]"),
+    "id of half a character": (line(request_id="\ud800"), 1, "request_id", "'\\ud800'"),
     "priority of text": (line(priority="high"), 1, "priority", "'high'"),
     "two names for one": (line(arrival=0), 1, "arrival_s", "exactly one of"),
     "bench without detail": (bench(start_times="gone"), None, "start_times", "--save-detailed"),

@@ -67,7 +67,11 @@ def test_a_number_is_needed(name: str) -> None:
         replace(REQUEST, **{name: None})
 
 
-@pytest.mark.parametrize("value", [7, None, b"a"])
+def test_names_of_any_script() -> None:
+    assert replace(REQUEST, request_id="é 訊 \U0001f600").request_id == "é 訊 \U0001f600"
+
+
+@pytest.mark.parametrize("value", [7, None, b"a", "\ud800", "a\udfff"])
 def test_a_name_is_a_text(value: object) -> None:
     with pytest.raises(TraceError, match=r"^request_id: got .*, expected a text$"):
         replace(REQUEST, request_id=value)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from workloads.readers.row import Place, StampClock, integer, json_object, tokens
 from workloads.readers.source import read_lines
 from workloads.readers.table import read_table
-from workloads.request import MAX_ID, Request
+from workloads.request import MAX_ID, Request, is_text
 from workloads.trace import Row
 
 if TYPE_CHECKING:
@@ -85,8 +85,9 @@ def _request_id(place: Place, record: Mapping[str, Any], seen: set[str]) -> str 
     value = record.get("request_id")
     if value is None:
         return None
-    if not isinstance(value, str | int) or isinstance(value, bool) or value == "" or str(value) in seen:
-        raise place.error("request_id", value, "a name that no row above has")
+    named = is_text(value) or (isinstance(value, int) and not isinstance(value, bool))
+    if not named or value == "" or str(value) in seen:
+        raise place.error("request_id", value, "a name, of whole characters, that no row above has")
     seen.add(str(value))
     return str(value)
 
