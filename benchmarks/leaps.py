@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measure import best_of, require, timed
+from benchmarks.measure import best_of, require, run_command, timed
 from sim.config import EngineConfig
 from sim.experiment import Result, simulate
 from workloads import Request
@@ -72,7 +71,7 @@ def command(elpase: str = ELPASE) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         options = ["--profile", PROFILE, "--no-keep-steps", "--out", folder]
         line = [elpase, "replay", *workload, *lengths, *options]
-        _, timing = best_of(TRIES, lambda: subprocess.run(line, check=True, capture_output=True))
+        _, timing = best_of(TRIES, lambda: run_command(line))
         text = (Path(folder) / "result.json").read_text(encoding="utf-8")
     result = json.loads(text)
     require("requests finished by the command", result["completed"], COMMAND_REQUESTS)

@@ -6,7 +6,9 @@ moment, so a cost in *loop rounds* (of CPU time, both) can be compared between m
 
 from __future__ import annotations
 
+import os
 import resource
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -56,6 +58,12 @@ def best_of(tries: int, work: Callable[[], Result]) -> tuple[Result, Timing]:
         result, timing = timed(work)
         best = min(best, timing, key=lambda each: each.cpu_s)
     return result, best
+
+
+def run_command(command: list[str]) -> None:
+    """As a shell does that lets Python keep its bytecode, as it does unless told otherwise."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=variables)
 
 
 def require(name: str, got: object, expected: object) -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import resource
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.measure import best_of, peak_bytes, require, timed
+from benchmarks.measure import best_of, peak_bytes, require, run_command, timed
 from sim.experiment import Result, simulate
 from workloads import open_workload
 
@@ -57,7 +56,7 @@ def _command(trace: str) -> dict[str, object]:
     """`elpase replay`, as a shell runs it: with its start, and with every file of a result written."""
     with tempfile.TemporaryDirectory() as folder:
         command = [ELPASE, "replay", trace, "--out", folder]
-        _, timing = timed(lambda: subprocess.run(command, check=True, capture_output=True))
+        _, timing = timed(lambda: run_command(command))
         result = json.loads((Path(folder) / "result.json").read_text(encoding="utf-8"))
     require("requests finished by the command", result["completed"], REQUESTS)
     counts = {"requests": REQUESTS, "steps": result["sim"]["steps"], "simulated_s": result["duration"]}

@@ -6,11 +6,12 @@ The one idea: fresh processes, the median of five of each, taken in turn so that
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
 from statistics import median
+
+from benchmarks.measure import run_command
 
 TRIES = 5
 COMMANDS = {
@@ -30,7 +31,7 @@ def main() -> None:
 
 def _seconds(command: list[str]) -> float:
     start_s = time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True)
+    run_command(command)
     return time.perf_counter() - start_s
 
 
