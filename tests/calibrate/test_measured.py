@@ -232,7 +232,7 @@ def test_a_cycle_hides_the_host_under_async_scheduling(cycles: Path) -> None:
 
 
 def test_another_model_s_run(cycles: Path, named: Path) -> None:
-    with pytest.raises(InputError, match=r"got 'llama-3.1-70b on 4 GPUs, llama-3.1-8b on 1 GPUs', expected qwen3-14b"):
+    with pytest.raises(InputError, match=r"got 'llama-3.1-70b on 4 GPUs, llama-3.1-8b on 1 GPU', expected qwen3-14b"):
         of_profile(read_runs(cycles), Profile.load("h100-qwen3-14b"))
     with pytest.raises(InputError, match=r"got 'meta-llama/Llama-3.1-8B', expected qwen3-14b"):
         of_profile(read_runs(named), Profile.load("h100-qwen3-14b"))
