@@ -119,7 +119,7 @@ def command(
     table = _prepared(read_all(samples), mean_context, graphs)
     chosen = tuple(term for term in terms if term != "none") if terms else None
     with nullcontext() if report is None else result_directory(report) as folder:
-        with counting("calibrate fit", "fits", total=FOLDS if terms else None) as on_fold:
+        with counting("calibrate fit", "fit", total=FOLDS if terms else None) as on_fold:
             made = calibrate(table, target, fixed=fixed, terms=chosen, on_fold=on_fold)
         if folder is not None:
             from calibrate.report import write_report  # matplotlib, only where somebody wants pictures

@@ -99,7 +99,7 @@ def command(vllm_python: Path, out: Path, model: Path | None, as_json: bool, **s
     total = plan.repeats * (1 + len(plan.budgets) * 3 + 1)
     with (
         LiveRuns(vllm, bed, folder, out, lock=lock, servers=servers) as real,
-        counting("real runs", "runs", total) as on_run,
+        counting("real runs", "run", total) as on_run,
     ):
         outcome = validate_live(plan, real, facts, on_run)
     outcome.profile.save(out / "profile.json")

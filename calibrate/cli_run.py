@@ -207,7 +207,7 @@ def _fitted(session: Session | None, path: Path | None) -> Profile:
     assert session is not None
     samples = Samples.of_steps(session.table.steps, session.table.origin)
     target = Target(name=path.stem if path else session.bench.shape.name, command=command_line())
-    with counting("fit", "fits") as on_fold:
+    with counting("fit", "fit") as on_fold:
         made = calibrate(samples, target, on_fold=on_fold)
     if path is not None:
         write_text_atomic(path, made.profile.to_json())

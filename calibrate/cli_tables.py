@@ -81,7 +81,7 @@ def command(
     if samples is not None:
         write_samples(samples, composed.samples)
     with nullcontext() if report is None else result_directory(report) as written:
-        with counting("calibrate tables", "fits", total=FOLDS) as on_fold:
+        with counting("calibrate tables", "fit", total=FOLDS) as on_fold:
             made = make(recipe, composed, alone, on_fold)
         if written is not None:
             from calibrate.report import write_report  # matplotlib, only where somebody wants pictures

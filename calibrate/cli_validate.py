@@ -166,7 +166,7 @@ def _simulated(
         with progress_bar("validate", getattr(runs[0], "num_requests", None)) as on_progress:
             comparison, told = _one(runs[0], profile, config, max_in_flight, on_progress)
         return _warned([(comparison, told)])
-    with counting("validate", "runs", total=len(runs)) as on_run:
+    with counting("validate", "run", total=len(runs)) as on_run:
         work = Parallel(n_jobs=jobs, return_as="generator")(
             delayed(_of_many)(run, profile, config, max_in_flight) for run in runs
         )

@@ -70,7 +70,7 @@ def command(python: Path, model: Path, out: Path, budget_s: float, extra: dict[s
     waves = plan_waves(said["max_model_len"], said["max_num_seqs"])
     partial = out.with_suffix(".steps.jsonl").absolute()
     job = EngineJob(engine_arguments(model.absolute(), **said, **extra), waves, partial, budget_s, environment)
-    with counting("vLLM engine", "waves", len(waves)) as on_wave:
+    with counting("vLLM engine", "wave", len(waves)) as on_wave:
         run_job(vllm, job, on_wave)
     records = read_records(partial)
     steps = list(timed_steps(records))

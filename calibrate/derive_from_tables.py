@@ -190,7 +190,7 @@ def derive(name: str, data: Path, out: Path, report: Path) -> None:
         alone = read_alone(data / shipped.synchronous)
         told = "llm-inferno/model-trainer (Apache-2.0): the synchronous points of a GuideLLM sweep, GPU inferred"
         composed = replace(composed, source={**composed.source, "host and client": told})
-    with counting(name, "fits", total=FOLDS) as on_fold:
+    with counting(name, "fit", total=FOLDS) as on_fold:
         made = make(recipe, composed, alone, on_fold)
     made.profile.save(out)
     report.parent.mkdir(parents=True, exist_ok=True)

@@ -52,10 +52,10 @@ class Session:
         served_s = _SERVED_SHARE * budget_s if self.served else 0.0
         effort = Effort(budget_s - served_s, self.repeats, self.per_step_s)
         steps = grid(self.limits, self.steps)
-        with counting(f"{title}: grid", "steps", len(steps)) as advance:
+        with counting(f"{title}: grid", "step", len(steps)) as advance:
             measure(steps, runner, table, effort, memory_error=self.bench.memory_error, on_step=lambda _step: advance())
         if not served_s:
             return
-        with counting(f"{title}: serving", "bursts") as advance:
+        with counting(f"{title}: serving", "burst") as advance:
             table.steps += self.bursts.go(served_s, lambda _size: advance())
         table.save()

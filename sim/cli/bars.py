@@ -27,10 +27,15 @@ _EVERY_S = 0.1
 
 
 class _DoneColumn(ProgressColumn):
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
+
     def render(self, task: Task) -> Text:
-        """Requests done, of how many where that is known."""
-        of = f"{task.completed:,.0f}/" if task.total is not None else ""
-        return Text(f"{of}{counted(task.completed if task.total is None else task.total, 'request')}")
+        """How many are done, of how many where that is known."""
+        if task.total is None:
+            return Text(counted(task.completed, self._unit))
+        return Text(f"{task.completed:,.0f}/{counted(task.total, self._unit)}")
 
 
 class _RateColumn(ProgressColumn):
@@ -58,8 +63,9 @@ def _title() -> TextColumn:
 @contextmanager
 def progress_bar(title: str, total: int | None = None) -> Iterator[Callable[[float, int], None]]:
     """`sim.cli.progress.progress_bar`, for somebody who looks on."""
+    requests = _DoneColumn("request")
     simulated = TextColumn("{task.fields[simulated_s]:,.0f} s simulated")
-    columns = ((_title(), 0), (BarColumn(bar_width=24), 110), (_DoneColumn(), 0), (simulated, 60), (_RateColumn(), 84))
+    columns = ((_title(), 0), (BarColumn(bar_width=24), 110), (requests, 0), (simulated, 60), (_RateColumn(), 84))
     with _progress(*columns, (TimeElapsedColumn(), 40)) as progress:
         task = progress.add_task(title, total=total, simulated_s=0.0)
         next_s = 0.0
@@ -102,9 +108,7 @@ class _LeftColumn(ProgressColumn):
 @contextmanager
 def counting(title: str, unit: str, total: int | None = None) -> Iterator[Callable[[], None]]:
     """`sim.cli.progress.counting`, for somebody who looks on."""
-    of = "" if total is None else f"/{total:,}"
-    count = TextColumn(f"{{task.completed:,.0f}}{of} {unit}")
-    columns = ((_title(), 0), (BarColumn(bar_width=24), 80), (count, 0), (_PaceColumn(), 60))
+    columns = ((_title(), 0), (BarColumn(bar_width=24), 80), (_DoneColumn(unit), 0), (_PaceColumn(), 60))
     with _progress(*columns, (TimeElapsedColumn(), 40), (_LeftColumn(), 60)) as progress:
         task = progress.add_task(title, total=total)
         yield lambda: progress.advance(task)

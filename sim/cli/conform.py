@@ -69,7 +69,7 @@ def _compare_live(result: Conformance, python: Path, cases: int, seed: int, keep
     """Add live cases to the result; how many the real scheduler refused or never ended."""
     # By name, as nothing of sim may depend on calibrate, where other people's interpreters are known.
     conform_live = import_module("calibrate.live_conformance").conform_live
-    with counting("conform", "cases", cases) as one_more:
+    with counting("conform", "case", cases) as one_more:
         refused: dict[str, str] = conform_live(result, python, cases, seed, one_more, keep)
     return len(refused)
 

@@ -48,4 +48,6 @@ def counting(title: str, unit: str, total: int | None = None) -> AbstractContext
 
 def _may_be_seen() -> bool:
     """Whether stderr is a terminal, or said to be one. What that is worth is rich's to decide."""
-    return (sys.stderr is not None and sys.stderr.isatty()) or any(name in os.environ for name in _SAID_TO_BE_TERMINALS)
+    if sys.stderr is None:  # as Python has it where it was closed (`2>&-`)
+        return False
+    return sys.stderr.isatty() or any(name in os.environ for name in _SAID_TO_BE_TERMINALS)

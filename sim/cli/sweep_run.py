@@ -106,7 +106,7 @@ def ended(ctx: click.Context, sweep: Sweep, out: Path | None, write: Callable[[P
 
 
 def _bar(stage: str, total: int) -> AbstractContextManager[Callable[[], None]]:
-    return counting(stage, "runs", total)
+    return counting(stage, "run", total)
 
 
 def _backend(kwargs: Mapping[str, Any]) -> Backend:

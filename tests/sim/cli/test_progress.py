@@ -46,7 +46,14 @@ def test_requests_of_how_many_simulated_time_and_rate(terminal) -> None:
 def test_one_request(terminal) -> None:
     with progress_bar("replay", 1) as update:
         update(1.0, 1)
-    assert "1/1 request " in terminal.getvalue()
+    with counting("sweep", "setting", 1) as count:
+        count()
+    with counting("fit", "step") as count:
+        count()
+    text = terminal.getvalue()
+    assert "1/1 request " in text
+    assert "1/1 setting " in text
+    assert " 1 step " in text
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
@@ -55,7 +62,7 @@ def test_the_largest_numbers_fit_one_line_uncut(terminal_of, width) -> None:
     seen = terminal_of(width)
     with progress_bar("replay", 100_000) as update:
         update(123_456.0, 100_000)
-    with counting("sweep", "settings", 1_000) as count:
+    with counting("sweep", "setting", 1_000) as count:
         count()
     text = seen.getvalue()
     assert "100,000/100,000 requests" in text
@@ -70,7 +77,7 @@ def test_a_terminal_that_cannot_write_over_its_line_is_left_alone(terminal_of) -
     seen = terminal_of(80, _environ={"TERM": "dumb"})
     with progress_bar("replay", 10) as update:
         update(1.0, 10)
-    with counting("sweep", "settings", 2) as count:
+    with counting("sweep", "setting", 2) as count:
         count()
     with working("writing results"):
         pass
@@ -107,6 +114,15 @@ def test_what_is_said_to_be_a_terminal_gets_a_bar(monkeypatch, capsys, said) -> 
     with progress_bar("replay", 10) as update:
         update(1.0, 10)
     assert "10/10 requests" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("said", ["FORCE_COLOR", "NO_COLOR"])
+def test_a_closed_stderr_is_no_terminal_whatever_is_said(monkeypatch, said) -> None:
+    monkeypatch.setenv(said, "1")
+    monkeypatch.setattr("sys.stderr", None)
+    with progress_bar("replay", 10) as update, counting("sweep", "setting") as count, working("writing results"):
+        update(1.0, 10)
+        count()
 
 
 def test_work_has_a_line(terminal) -> None:
