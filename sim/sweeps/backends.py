@@ -50,8 +50,8 @@ def local(jobs: int) -> Backend:
 
 
 def all_cores() -> int:
-    """Cores that this process may use."""
-    return int(joblib.cpu_count())
+    """Cores that this process may use, as far as `local` takes so many."""
+    return min(int(joblib.cpu_count()), MOST_JOBS)
 
 
 def _in_pool(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, str]]:

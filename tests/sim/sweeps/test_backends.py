@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from sim.errors import InputError
-from sim.sweeps.backends import DIED, local
+from sim.sweeps.backends import DIED, all_cores, local
 from sim.sweeps.ray_cluster import ray_cluster
 
 
@@ -34,6 +34,13 @@ def test_in_processes_as_in_this_one(tasks) -> None:
     assert here == there
     assert len(here) == 5
     assert all("summary" in json.loads(text) for text in here.values())
+
+
+def test_all_cores_of_the_largest_machine_are_no_more_than_may_be_asked_for(monkeypatch) -> None:
+    monkeypatch.setattr("joblib.cpu_count", lambda: 4096)
+    local(all_cores())
+    with pytest.raises(InputError, match="jobs: got 4096"):
+        local(4096)
 
 
 def test_a_task_that_kills_its_process_fails_and_all_others_are_done(tasks) -> None:
