@@ -13,6 +13,7 @@ from sim import __version__
 from sim.errors import InputError
 from sim.experiment import VLLM_SEMANTICS
 from sim.interrupt import ctrl_c_waits
+from sim.json_file import NOT_JSON
 from sim.output import write_text_atomic
 
 if TYPE_CHECKING:
@@ -73,6 +74,6 @@ def _read(path: Path) -> str | None:
     try:
         text = path.read_text(encoding="utf-8")
         json.loads(text)
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, *NOT_JSON):
         return None
     return text

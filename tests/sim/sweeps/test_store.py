@@ -31,9 +31,10 @@ def test_in_memory_only(tmp_path, monkeypatch) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_result_is_made_again(tmp_path) -> None:
+@pytest.mark.parametrize("left", ['{"summary": {"outp', "[" * 100_000])
+def test_a_damaged_result_is_made_again(left: str, tmp_path) -> None:
     store = Store(tmp_path / "tasks")
-    (tmp_path / "tasks/a1.json").write_text('{"summary": {"outp')
+    (tmp_path / "tasks/a1.json").write_text(left)
     assert store.get("a1") is None
     store.put("a1", "{}")
     assert Store(tmp_path / "tasks").get("a1") == "{}"
