@@ -134,16 +134,15 @@ def check_alone(settings: Settings) -> None:
     """Raises InputError for what is wrong with a --speculative-config, whatever stands beside it."""
     said = read_settings(_FIELD, settings)
     _refuse_keys(said)
+    if "num_speculative_tokens" in said:
+        _count(said)
     _check_lookup(said, _method(said))
 
 
 def _checked(said: Mapping[str, Any], acceptance: Rates | None) -> Speculation:
     _refuse_keys(said)
     method = _method(said)
-    count = said.get("num_speculative_tokens")
-    if not _is_count(count) or count > MOST_TOKENS:
-        expected = f"a whole number from 1 to {MOST_TOKENS} (or say it with --spec-tokens)"
-        raise _wrong("num_speculative_tokens", count, expected)
+    count = _count(said)
     _check_lookup(said, method)
     model = said.get("model")
     if model is not None and not isinstance(model, str):
@@ -154,6 +153,14 @@ def _checked(said: Mapping[str, Any], acceptance: Rates | None) -> Speculation:
     if heterogeneous and method != "draft_model":
         raise _wrong("use_heterogeneous_vocab", heterogeneous, "method draft_model beside it")
     return Speculation(method, count, _acceptance(said, count, acceptance), model, bool(heterogeneous))
+
+
+def _count(said: Mapping[str, Any]) -> int:
+    count = said.get("num_speculative_tokens")
+    if not _is_count(count) or count > MOST_TOKENS:
+        expected = f"a whole number from 1 to {MOST_TOKENS} (or say it with --spec-tokens)"
+        raise _wrong("num_speculative_tokens", count, expected)
+    return count
 
 
 def _check_lookup(said: Mapping[str, Any], method: str) -> None:

@@ -284,6 +284,11 @@ def test_missing_field(path: tuple[str, ...], document: dict[str, Any], tmp_path
         ("server.speculative_config", "3", "a JSON object"),
         ("server.speculative_config", '{"methd": "ngram"}', "a key that vLLM 0.32 has: method"),
         ("server.speculative_config", '{"method": "guess"}', "as its method one of ngram, ngram_gpu"),
+        (
+            "server.speculative_config",
+            '{"num_speculative_tokens": 129}',
+            "as its num_speculative_tokens a whole number",
+        ),
         ("law.kind", "neural", "'fused'"),
         ("law.coefficients.token_s", 4e-5, "an object"),
         ("law.coefficients.token_s.value", -4e-5, "a finite number from 0"),
