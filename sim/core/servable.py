@@ -31,23 +31,23 @@ def check_servable(request: Request, config: SchedulerConfig) -> None:
 def _why_not(request: Request, config: SchedulerConfig) -> str | None:
     prompt = request.num_prompt_tokens
     if prompt < 1 or request.max_tokens < 1:
-        return f"got {prompt} prompt tokens and max_tokens {request.max_tokens}, expected >= 1"
+        return f"prompt tokens and max_tokens: got {prompt} and {request.max_tokens}, expected >= 1 of each"
     if prompt >= config.max_model_len:
-        return f"got {prompt} prompt tokens, expected < max_model_len {config.max_model_len}"
+        return f"prompt tokens: got {prompt}, expected < max_model_len {config.max_model_len}"
     # The last generated token is never computed, so it needs no slot.
     needed = -(-(request.final_num_tokens - 1) // config.block_size)
     if needed > config.usable_blocks:
-        return f"needs {needed} KV blocks, there are {config.usable_blocks}"
+        return f"KV blocks: needs {needed}, of {config.usable_blocks}"
     # Without chunks a prompt above the budget waits for ever, unless a threshold or a prefix hit shortens it.
     shortened = config.enable_prefix_caching or 0 < config.long_prefill_token_threshold <= config.token_budget
     if config.enable_chunked_prefill or shortened or request.num_prompt_tokens <= config.token_budget:
         return None
-    return f"got {prompt} prompt tokens, expected <= {config.token_budget} in one step, as chunked prefill is off"
+    return f"prompt tokens: got {prompt}, expected <= {config.token_budget} in one step, as chunked prefill is off"
 
 
 def why_never(request: Request, config: SchedulerConfig, plan: StepPlan) -> str:
     """Who waits for what, for ever: nothing runs or is on its way, and still `plan` could not schedule it."""
-    lacks = f"it has {request.num_tokens} tokens, and with nothing else running"
+    lacks = f"its length in tokens is {request.num_tokens}, and with nothing else running"
     if plan.limit is Limit.TOKENS:
         budget = "max_num_scheduled_tokens" if config.max_num_scheduled_tokens else "max_num_batched_tokens"
         lacks += f" a step may compute {config.token_budget} ({budget})"

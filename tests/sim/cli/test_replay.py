@@ -256,7 +256,7 @@ class TestRuns:
         flags = ("--no-enable-chunked-prefill", "--no-enable-prefix-caching", "--max-num-scheduled-tokens", 100)
         done = elpase("replay", trace("0,200,2\n1,300,2\n"), *flags, "--out", tmp_path / "out", "--timeline")
         assert done.code == 0
-        assert "note: the server refused 2 of 2 requests: request csv-0: got 200 prompt tokens" in done.err
+        assert "note: the server refused 2 of 2 requests: request csv-0: prompt tokens: got 200" in done.err
         result = json.loads((tmp_path / "out/result.json").read_text())
         assert (result["completed"], result["failed"], result["sim"]["steps"]) == (0, 2, 0)
         assert all("expected <= 100 in one step" in error for error in result["errors"])

@@ -300,8 +300,8 @@ def test_a_request_that_can_never_fit_is_refused_by_name(constant_profile):
     requests = [Request("small", 0.0, 10, 2), Request("huge", 0.0, 400, 100), Request("long", 0.0, 512, 1)]
     result = simulate(requests, config(num_gpu_blocks=20), constant_profile(0.1))
     assert result.requests["status"].tolist() == ["finished", "rejected", "rejected"]
-    assert "request huge: needs 32 KV blocks, there are 19" in result.requests["error"][1]
-    assert "request long: got 512 prompt tokens, expected < max_model_len 512" in result.requests["error"][2]
+    assert "request huge: KV blocks: needs 32, of 19" in result.requests["error"][1]
+    assert "request long: prompt tokens: got 512, expected < max_model_len 512" in result.requests["error"][2]
 
 
 def test_one_that_waits_for_ever_is_named(constant_profile):
@@ -312,8 +312,9 @@ def test_one_that_waits_for_ever_is_named(constant_profile):
     with pytest.raises(NoProgress) as caught:
         simulate([Request("a", 0.0, 150, 1)], settings, constant_profile(0.1))
     assert str(caught.value) == (
-        "request a can never be scheduled, and vLLM waits for ever, too: it has 150 tokens, and with nothing else"
-        " running a step may compute 100 (max_num_scheduled_tokens) and may not cut a prompt, as chunked prefill is off"
+        "request a can never be scheduled, and vLLM waits for ever, too: its length in tokens is 150, and with"
+        " nothing else running a step may compute 100 (max_num_scheduled_tokens) and may not cut a prompt, as chunked"
+        " prefill is off"
     )
 
 

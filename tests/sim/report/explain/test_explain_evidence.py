@@ -212,7 +212,7 @@ class TestPrices:
 
 def test_a_run_without_a_step_says_why() -> None:
     frames = simulate([Request("a", 0.0, 2000, 5)], small()).frames
-    with pytest.raises(InputError, match=r"this run: no step was run: request a: got 2000 prompt tokens"):
+    with pytest.raises(InputError, match=r"this run: no step was run: request a: prompt tokens: got 2000"):
         explain(frames)
 
 
