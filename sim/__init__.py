@@ -49,9 +49,8 @@ _HOME = {
 if not TYPE_CHECKING:  # a type checker that saw it would take any name for a public one
 
     def __getattr__(name: str) -> object:
-        from importlib import (
-            import_module,
-        )  # here, as it is no part of what `elpase` loads before it can be interrupted
+        # Here, as it is no part of what `elpase` loads before it can be interrupted.
+        from importlib import import_module
 
         if name not in _HOME:
             raise AttributeError(f"module 'sim' has no attribute {name!r}")
