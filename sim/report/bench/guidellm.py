@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sim.errors import InputError
+from sim.errors import InputError, one_line
 from sim.latency.fields import Fields
 from sim.report.bench.run import BenchRun
 from sim.report.units import counted
@@ -90,7 +90,7 @@ def _name(kind: str, strategy: Fields) -> str:
     """As GuideLLM's own console says it, such as constant@2.50."""
     own = _OF_STRATEGY.get(kind)
     if own is None:
-        return kind
+        return one_line(kind)
     value = strategy.number(own)
     return f"{kind}@{value:.0f}" if own == "streams" else f"{kind}@{value:.2f}"
 

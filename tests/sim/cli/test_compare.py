@@ -165,11 +165,13 @@ def test_a_field_that_will_not_do_is_named(tmp_path: Path, real: dict, elpase, c
 def test_a_model_s_name_cannot_write_over_the_terminal(runs: Path, tmp_path: Path, elpase) -> None:
     plain = runs / "plain" / "result.json"
     evil = tmp_path / "evil.json"
-    evil.write_text(json.dumps({**json.loads(plain.read_text()), "model_id": "a\nb\x1b[31m"}))
+    sim = {"partial": True, "unfinished": "c\x1b[2J"}
+    evil.write_text(json.dumps({**json.loads(plain.read_text()), "model_id": "a\nb\x1b[31m", "sim": sim}))
     told = elpase("compare", plain, evil).out
     assert all(line.isprintable() for line in told.splitlines())
     assert re.search(r", a b \[31m, \d+ requests in ", told)
     assert re.search(r"another model: .*, a b \[31m\n", told)
+    assert "cut short: c [2J requests unfinished\n" in told
 
 
 def test_flags_that_will_not_do(runs: Path, tmp_path: Path, elpase) -> None:

@@ -76,6 +76,14 @@ def test_several_benchmarks_are_named_by_their_strategies(tmp_path: Path) -> Non
     assert [runs[name].max_concurrency for name in ("synchronous", "concurrent@8", "throughput")] == [1, 8, None]
 
 
+def test_a_strategy_s_name_cannot_write_over_the_terminal(tmp_path: Path) -> None:
+    report = copy.deepcopy(REPORT)
+    (one,) = report["benchmarks"]
+    strategy = {"type_": "sweep\n\x1b[31m"}
+    report["benchmarks"].append(copy.deepcopy(one) | {"config": one["config"] | {"strategy": strategy}})
+    assert list(read_results(write(tmp_path / "benchmarks.json", report))) == ["constant@6.00", "sweep [31m"]
+
+
 def test_without_requests_what_is_stated_counts(tmp_path: Path) -> None:
     """--metrics sample_size=0. Its ITL percentiles are of means of requests, so only its mean is vLLM's."""
     report = copy.deepcopy(REPORT)
