@@ -218,7 +218,11 @@ def test_a_closed_stdout_is_no_bug() -> None:
     ],
     ids=lambda args: args[0],
 )
-def test_a_full_disk_behind_stdout_is_one_line(args: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_behind_stdout_is_one_line(
+    args: tuple[str, ...], unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with Path("/dev/full").open("w") as full:
         done = run(ELPASE, *args, stdout=full)
     assert done.stderr == "elpase: error: stdout: No space left on device\n"
