@@ -116,7 +116,7 @@ def test_what_is_said_to_be_a_terminal_gets_a_bar(monkeypatch, capsys, said) -> 
     assert "10/10 requests" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("said", ["FORCE_COLOR", "NO_COLOR"])
+@pytest.mark.parametrize("said", ["FORCE_COLOR", "TTY_COMPATIBLE"])
 def test_a_closed_stderr_is_no_terminal_whatever_is_said(monkeypatch, said) -> None:
     monkeypatch.setenv(said, "1")
     monkeypatch.setattr("sys.stderr", None)
