@@ -29,7 +29,9 @@ Record = dict[str, Any]
 
 
 def main(sizes: list[int]) -> None:
-    """Print one JSON object per size, shortest first; of one that ran several times the mean."""
+    """Print one JSON object per size, shortest first; of one that ran several times the mean. Each must be EVERY times
+    the one before, or more.
+    """
     *shorter, longest = sorted(sizes)
     simulate(_workload(WARM_UP), keep_steps=False).summary()
     turns = _Turns(shorter)
