@@ -132,7 +132,7 @@ def _command(record: Record) -> Table:
 
 def _compiled(records: list[Record]) -> Table:
     columns = ("requests", "CPU s, plain", "CPU s, compiled", "times as fast", "us/request", "requests/s")
-    table = _table("The same by plain Python and by the compiled build", "", *columns)
+    table = _table("The same by plain Python and by the compiled build, in turn: means", "", *columns)
     for record in records:
         plain_s, compiled_s = (record[build]["cpu_s"] for build in ("plain", "compiled"))
         count, ratio = record["requests"], plain_s / compiled_s

@@ -64,14 +64,14 @@ def compared(requests: list[Request], cap: int | None) -> dict[str, object]:
     return {**counts, "leaping": asdict(leap_timing), "stepping": asdict(step_timing)}
 
 
-def command(elpase: str = ELPASE) -> dict[str, object]:
+def command(elpase: str = ELPASE, tries: int = TRIES) -> dict[str, object]:
     """The first workload, drawn by the command itself, from the shell's view: start, run, result.json, requests."""
     workload = ["random", "--num-prompts", str(COMMAND_REQUESTS), "--request-rate", "8"]
     lengths = ["--random-input-len", "1000", "--random-output-len", "200"]
     with tempfile.TemporaryDirectory() as folder:
         options = ["--profile", PROFILE, "--no-keep-steps", "--out", folder]
         line = [elpase, "replay", *workload, *lengths, *options]
-        _, timing = best_of(TRIES, lambda: run_command(line))
+        _, timing = best_of(tries, lambda: run_command(line))
         text = (Path(folder) / "result.json").read_text(encoding="utf-8")
     result = json.loads(text)
     require("requests finished by the command", result["completed"], COMMAND_REQUESTS)
