@@ -13,7 +13,6 @@ import numpy as np
 from sim import __version__
 from sim.report.frames import Digest, request_columns
 from sim.report.gap_totals import QUANTILE_ERROR
-from sim.report.quantiles import quantiles
 from sim.report.request_rows import REJECTED, UNFINISHED
 from sim.report.step_totals import StepTotals
 
@@ -172,7 +171,7 @@ def _ttft_split_ms(run: Frames | Digest) -> dict[str, object]:
 
 def _spread_ms(values_s: NDArray[np.float64]) -> dict[str, float]:
     values_s = values_s if len(values_s) else np.zeros(1)
-    p50, p99 = quantiles(values_s, (0.5, 0.99))
+    p50, p99 = np.percentile(values_s, (50, 99)).tolist()
     return {"mean": float(np.mean(values_s)) * 1000, "p50": p50 * 1000, "p99": p99 * 1000}
 
 

@@ -21,7 +21,6 @@ from sim.errors import InputError
 from sim.latency.fields import MOST
 from sim.report.frames import Digest, Itls, request_columns
 from sim.report.insight import insight
-from sim.report.quantiles import median, quantiles
 from sim.report.request_rows import FINISHED
 
 if TYPE_CHECKING:
@@ -358,13 +357,13 @@ def _statistics_ms(
     names = [f"p{int(p) if int(p) == p else p}_{metric}_ms" for p in percentiles]
     if isinstance(series, np.ndarray):
         values_s = series if len(series) else np.zeros(1)
-        mean_s, std_s = float(np.mean(values_s)), float(np.std(values_s))
-        median_s, quantiles_s = median(values_s), quantiles(values_s, [p / 100 for p in percentiles])
+        figures_s = [float(np.mean(values_s)), float(np.median(values_s)), float(np.std(values_s))]
+        quantiles_s = [float(np.percentile(values_s, p)) for p in percentiles]
     else:
-        mean_s, std_s = series.mean_s(), series.std_s()
         median_s, *quantiles_s = series.quantiles_s([0.5, *(p / 100 for p in percentiles)])
+        figures_s = [series.mean_s(), median_s, series.std_s()]
     keys = [f"mean_{metric}_ms", f"median_{metric}_ms", f"std_{metric}_ms", *names]
-    return {key: 1000 * value_s for key, value_s in zip(keys, [mean_s, median_s, std_s, *quantiles_s], strict=True)}
+    return {key: 1000 * value_s for key, value_s in zip(keys, [*figures_s, *quantiles_s], strict=True)}
 
 
 def _slo(pair: str) -> tuple[str, float]:

@@ -16,7 +16,6 @@ NOT_FOR_A_SUMMARY = {
     "pandas",
     "matplotlib",
     "rich",
-    "numpy.ma",
     "statistics",
     "sim.cli.bars",
     "workloads.readers.dialects",
