@@ -17,7 +17,7 @@ import click
 
 import sim
 from sim.cli.start import EXIT_INTERRUPTED
-from sim.cli.stdout import flush_stdout, named_stdout
+from sim.cli.streams import flush_stdout, streams
 from sim.errors import InputError, did_you_mean, one_line
 from sim.interrupt import exiting_on
 
@@ -118,7 +118,7 @@ def main(args: Sequence[str] | None = None) -> None:
     What the user can mend is one line on stderr. A bug of ours keeps its traceback: it is what a report needs.
     """
     # What was written aside is removed.
-    with exiting_on(signal.SIGTERM, signal.SIGHUP), named_stdout():
+    with exiting_on(signal.SIGTERM, signal.SIGHUP), streams():
         sys.exit(_exit_code(args))
 
 
@@ -132,9 +132,7 @@ def _exit_code(args: Sequence[str] | None) -> int:
     except BrokenPipeError:
         return 1
     except (click.ClickException, ValueError, OSError) as error:
-        told = _told(error)
-        with suppress(OSError):  # a full disk behind stderr leaves the exit code
-            click.echo(told, err=True)
+        click.echo(_told(error), err=True)
         with suppress(OSError):
             flush_stdout()
         return EXIT_INPUT_ERROR

@@ -229,11 +229,41 @@ def test_a_full_disk_behind_stdout_is_one_line(
     assert done.returncode == 2
 
 
-def test_a_full_disk_behind_stderr_leaves_the_exit_code() -> None:
-    """1 would be a comparison that found a difference."""
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [(("compare", "none", "none"), 2), (("replay", "random", "--num-prompts", "3", "--out", "run"), 0)],
+    ids=["error", "note"],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_behind_stderr_leaves_the_exit_code(
+    args: tuple[str, ...], code: int, unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 would be a comparison that found a difference, and 120 is what Python makes of it."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([ELPASE, "compare", "none", "none"], check=False, stderr=full, timeout=60)
-    assert done.returncode == 2
+        done = subprocess.run([ELPASE, *args], check=False, stderr=full, timeout=60, cwd=tmp_path)
+    assert done.returncode == code
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (InputError("bad"), 2)])
+def test_what_cannot_be_said_on_stderr_changes_no_exit_code(error, code, use_verb, monkeypatch) -> None:
+    use_verb(fails(error))
+    with Path("/dev/full").open("w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        assert exit_code("replay") == code
+
+
+def test_a_reader_of_stderr_that_leaves_is_no_error(use_verb, monkeypatch) -> None:
+    @click.command()
+    def command() -> None:
+        click.echo("a note", err=True)
+
+    use_verb(command)
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w", buffering=1) as gone:
+        monkeypatch.setattr(sys, "stderr", gone)
+        assert exit_code("replay") == 0
 
 
 def test_another_full_disk_is_not_called_stdout(use_verb, capsys) -> None:

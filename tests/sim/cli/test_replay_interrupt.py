@@ -17,6 +17,7 @@ import pytest
 import sim.cli.replay
 import sim.report.log
 import sim.report.tables
+from sim.cli.main import main
 
 ELPASE = str(Path(sys.executable).with_name("elpase"))
 pytestmark = pytest.mark.usefixtures("ctrl_c_as_usual")
@@ -69,6 +70,15 @@ def test_what_has_finished_is_there_and_marked_partial(elpase, tmp_path, ctrl_c_
     requests = pd.read_parquet(tmp_path / "out/requests.parquet")
     assert (requests["status"] == "finished").sum() == completed
     assert result["sim"]["unfinished"] == len(requests) - completed > 0
+
+
+def test_what_has_finished_is_there_though_stderr_is_full(tmp_path, ctrl_c_after, no_pictures, monkeypatch) -> None:
+    ctrl_c_after(7)
+    with Path("/dev/full").open("w", buffering=1) as full, pytest.raises(SystemExit) as end:
+        monkeypatch.setattr(sys, "stderr", full)
+        main(["replay", "random", "--num-prompts", "50", "--request-rate", "10", "--out", str(tmp_path / "out")])
+    assert end.value.code == 130
+    assert json.loads((tmp_path / "out/result.json").read_text())["sim"]["partial"] is True
 
 
 def test_a_run_that_finished_is_not_partial(elpase, tmp_path, no_pictures) -> None:
