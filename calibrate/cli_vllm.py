@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +25,7 @@ from sim.cli.paths import PathType
 from sim.cli.progress import counting
 from sim.errors import InputError
 from sim.hf_config import HfConfig
+from sim.json_file import read_json_object
 from sim.report.units import counted
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def command(python: Path, model: Path, out: Path, budget_s: float, extra: dict[s
     Example: elpase calibrate vllm --vllm-python ~/vllm/bin/python --model llama-8b --out samples.parquet
     """
     vllm = find_interpreter(python)
-    config = HfConfig(model)  # told before a minute of starting
+    HfConfig(model)  # told before a minute of starting
     environment = {"OMP_NUM_THREADS": str(said.pop("threads")), "VLLM_CPU_KVCACHE_SPACE": str(said.pop("kv_gib"))}
     waves = plan_waves(said["max_model_len"], said["max_num_seqs"])
     partial = out.with_suffix(".steps.jsonl").absolute()
@@ -76,13 +76,11 @@ def command(python: Path, model: Path, out: Path, budget_s: float, extra: dict[s
     steps = list(timed_steps(records))
     if not steps:
         raise InputError("no wave could be run", file=partial)
-    write_samples(out, Samples.of_steps(steps, origin(records, model.name, _document(model, config), command_line())))
+    write_samples(out, Samples.of_steps(steps, origin(records, model.name, _document(model), command_line())))
     skipped = sum("skipped" in record for record in records)
     ran = sum("steps" in record for record in records)
     click.echo(f"{counted(len(steps), 'sample')} of {counted(ran, 'wave')} ({skipped} could not run here) in {out}")
 
 
-def _document(model: Path, _checked: HfConfig) -> dict[str, Any]:
-    file = model / "config.json" if model.is_dir() else model
-    document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return document
+def _document(model: Path) -> dict[str, Any]:
+    return read_json_object(model / "config.json" if model.is_dir() else model)

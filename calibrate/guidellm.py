@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from sim.errors import InputError
+from sim.input_file import TABLE_BYTES, input_file
 from workloads import Request
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def read_points(path: str | os.PathLike[str]) -> list[Point]:
     the latencies lat_mean_s and e2e_mean. Raises InputError naming line and column.
     """
     try:
-        table = pd.read_csv(path)
+        table = pd.read_csv(input_file(path, TABLE_BYTES))
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
         raise InputError(f"not a CSV file: {error}", file=path) from None
     numbered = "idx" in table

@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from math import nan
-from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from sim.errors import InputError
+from sim.input_file import read_lines
 
 if TYPE_CHECKING:
     import os
@@ -123,8 +123,7 @@ class IterationLog:
 def read_iteration_log(path: str | os.PathLike[str]) -> IterationLog:
     """The steps of a log file, gzipped where its name ends in .gz. Raises InputError where it has none; OSError."""
     try:
-        with _opened(Path(path)) as lines:
-            log = parse_iteration_log(lines)
+        log = parse_iteration_log(read_lines(path, errors="replace"))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"damaged: {error}", file=path, expected="a whole gzip file") from error
     if not log.iterations:
@@ -134,12 +133,6 @@ def read_iteration_log(path: str | os.PathLike[str]) -> IterationLog:
             file=path,
         )
     return log
-
-
-def _opened(path: Path) -> TextIO:
-    if path.suffix == ".gz":  # as logs are kept once they are rotated
-        return gzip.open(path, "rt", encoding="utf-8", errors="replace")
-    return path.open(encoding="utf-8", errors="replace")
 
 
 def parse_iteration_log(lines: Iterable[str]) -> IterationLog:

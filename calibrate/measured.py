@@ -14,6 +14,7 @@ import pandas as pd
 
 from calibrate import bench_result, guidellm, served_folder, step_cycles
 from calibrate.requests_csv import COLUMNS, figures, read_measured, table_of
+from sim.input_file import RESULT_BYTES, TABLE_BYTES, input_file
 from sim.json_file import read_json_object
 from workloads import Request
 
@@ -75,7 +76,7 @@ def read_runs(path: str | os.PathLike[str]) -> list[Run]:
 
 def _columns(path: Path) -> set[str]:
     try:
-        return set(pd.read_csv(path, nrows=0).columns)
+        return set(pd.read_csv(input_file(path, TABLE_BYTES), nrows=0).columns)
     except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError, OSError, EOFError):
         return set()  # the reader of requests says what is wrong with it
 
@@ -113,7 +114,7 @@ def _served(folder: Path) -> Replay:
 
 
 def _bench(path: Path) -> Replay:
-    result = bench_result.parse(read_json_object(path, "a result of vllm bench serve"), path)
+    result = bench_result.parse(read_json_object(path, "a result of vllm bench serve", RESULT_BYTES), path)
     return Replay(
         name=path.name,
         model=result.model,

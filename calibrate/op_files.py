@@ -17,6 +17,7 @@ from scipy.interpolate import RegularGridInterpolator
 
 from calibrate.op_tables import DecodeAttention, filled
 from sim.errors import InputError
+from sim.input_file import TABLE_BYTES, input_file, read_text
 from sim.specs import ParallelSpec
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class FileSteps:
 def read_meta(file: Path) -> Meta:
     """The lines that matter of the profiler's YAML, which is plain `key: value`; outer keys come before inner ones."""
     found: dict[str, str] = {}
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in read_text(file).splitlines():
         key, _, value = line.partition(":")
         found.setdefault(key.strip(), value.strip().strip("'\""))
     try:
@@ -159,7 +160,7 @@ def read_meta(file: Path) -> Meta:
 
 def _csv(file: Path, *columns: str) -> pd.DataFrame:
     try:
-        table = pd.read_csv(file)
+        table = pd.read_csv(input_file(file, TABLE_BYTES))
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise InputError(f"not a CSV file: {error}", file=file) from None
     for column in columns:

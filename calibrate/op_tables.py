@@ -165,7 +165,7 @@ class OpTables:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self.gemm = Gemm.read(self.folder)
-        described = pd.read_parquet(self.folder / "gemm_perf.parquet")
+        described = read_table(self.folder / "gemm_perf.parquet")
         self.device = str(described["device"].iloc[0]) if "device" in described else "unknown"
         self.engine_version = str(described["version"].iloc[0]) if "version" in described else "unknown"
         self._decode = cache(self._read_decode)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import InputError
+from sim.input_file import TABLE_BYTES, input_file
 from sim.report.units import counted
 from workloads.readers.row import IDLE_START_S
 
@@ -92,7 +93,7 @@ def read_measured(path: str | os.PathLike[str]) -> pd.DataFrame:
     """
     packed: Literal["gzip"] | None = "gzip" if str(path).endswith(".gz") else None
     try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, compression=packed)
+        table = pd.read_csv(input_file(path, TABLE_BYTES), dtype=str, keep_default_na=False, compression=packed)
     except pd.errors.EmptyDataError as error:
         raise InputError("empty", file=path, expected=f"columns {', '.join(COLUMNS)}") from error
     except (pd.errors.ParserError, UnicodeDecodeError, EOFError, zlib.error) as error:

@@ -10,7 +10,6 @@ import json
 import os
 from dataclasses import asdict, fields, replace
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from calibrate.samples import COLUMNS, Origin, Samples
 from sim.errors import InputError
+from sim.input_file import input_file
 from sim.output import write_bytes_atomic
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def write_samples(path: str | os.PathLike[str], samples: Samples) -> None:
 
 def read_samples(path: str | os.PathLike[str]) -> Samples:
     """The samples of a table. Raises InputError for missing columns, impossible values and mixed devices, OSError."""
-    with Path(path).open("rb") as file:
+    with input_file(path).open("rb") as file:
         try:
             table = pq.read_table(pa.PythonFile(file))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -15,6 +15,7 @@ import pandas as pd
 from calibrate import requests_csv
 from sim.core.config import MAX_BLOCKS
 from sim.errors import InputError
+from sim.input_file import TABLE_BYTES, input_file, read_lines
 from sim.json_file import parse_json
 from sim.latency.fields import Fields
 
@@ -81,8 +82,7 @@ def table_of(result: Result) -> pd.DataFrame:
 
 
 def _requests(file: Path) -> pd.DataFrame:
-    with file.open(encoding="utf-8") as lines:
-        rows = [_row(file, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    rows = [_row(file, number, line) for number, line in enumerate(read_lines(file), 1) if line.strip()]
     if not rows:
         raise InputError("no rows", file=file)
     table = pd.DataFrame(rows)
@@ -130,7 +130,7 @@ def _settings(meta: Fields) -> dict[str, object]:
 
 
 def _timeseries(file: Path) -> pd.DataFrame:
-    table = pd.read_csv(file)
+    table = pd.read_csv(input_file(file, TABLE_BYTES))
     for column in ("t", "running", "waiting"):
         if column not in table:
             raise InputError("missing column", file=file, line=1, field=column)

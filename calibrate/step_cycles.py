@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import InputError
+from sim.input_file import TABLE_BYTES, input_file
 from sim.latency.shape import StepShape
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _figures(seconds: Column) -> dict[str, float]:
 def read_cycles(path: str | os.PathLike[str]) -> Iterator[StepCycles]:
     """The experiments of a file. Raises InputError naming line and column."""
     try:
-        table = pd.read_csv(path)
+        table = pd.read_csv(input_file(path, TABLE_BYTES))
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
         raise InputError(f"not a CSV file: {error}", file=path) from None
     for column in _COLUMNS:

@@ -15,6 +15,7 @@ from scipy.optimize import nnls
 from calibrate import guidellm
 from calibrate.measured import read_measured
 from sim.errors import InputError
+from sim.input_file import read_lines
 from sim.latency.profile import ClientTerms
 from sim.latency.shape import StepShape
 
@@ -52,8 +53,7 @@ class Overheads:
 
 def read_alone(path: Path) -> list[Alone]:
     """The `synchronous` points of a GuideLLM sweep, or a CSV of requests that never overlap. Raises InputError."""
-    with path.open(encoding="utf-8") as file:
-        columns = set(file.readline().strip().split(","))
+    columns = set(next(read_lines(path), "").strip().split(","))
     if not {"isl", "osl"} <= columns:
         return [_of_requests(read_measured(path), path)]
     points = [point for point in guidellm.read_points(path) if point.strategy == guidellm.SYNCHRONOUS]

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from sim.errors import InputError
+from sim.input_file import input_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def read_table(file: Path, *columns: str) -> pd.DataFrame:
     """A file that has these columns. Raises InputError, and OSError where it cannot be read."""
     try:
-        table = pd.read_parquet(file)
+        table = pd.read_parquet(input_file(file))
     except pa.ArrowInvalid as error:
         raise InputError(f"not a Parquet table ({error})", file=file) from None
     for column in columns:

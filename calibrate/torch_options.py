@@ -5,7 +5,6 @@ Not for torch itself, which is only loaded when a runner is made: `elpase calibr
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -22,6 +21,7 @@ from sim.cli.numbers import FiniteRange
 from sim.cli.progress import working
 from sim.errors import InputError
 from sim.hf_config import DTYPE_BYTES, HfConfig
+from sim.json_file import read_json_object
 from sim.latency.graphs import capture_sizes
 from sim.specs import CATALOG, model_names
 
@@ -188,7 +188,7 @@ def _origin(runner: Any, facts: Any, source: Path, dtype: str) -> Origin:
         versions=facts.versions,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command_line(),
-        model_config=json.loads(source.read_text(encoding="utf-8")),
+        model_config=read_json_object(source),
         capture_sizes=runner.graph_sizes,
         server={"async_scheduling": False, "block_size": runner.block_size},
         notes=notes,

@@ -19,6 +19,7 @@ from sim.core.make import make_scheduler
 from sim.core.request import Request
 from sim.core.step import StepOutcome
 from sim.errors import InputError
+from sim.input_file import read_lines
 from sim.json_file import NOT_JSON
 
 if TYPE_CHECKING:
@@ -113,9 +114,8 @@ def read_cases(path: Path) -> Iterator[Record]:
     """The cases of a JSON lines file, gzipped or not. Raises InputError with the line."""
     line_number = 0
     try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-            for line_number, line in enumerate(lines, start=1):
-                yield _parse_case(line, path, line_number)
+        for line_number, line in enumerate(read_lines(path), start=1):
+            yield _parse_case(line, path, line_number)
     except (EOFError, UnicodeDecodeError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
             f"not a file of recorded cases: {error}", file=path, line=line_number + 1, expected=_EXPECTED_LINE

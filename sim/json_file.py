@@ -6,10 +6,10 @@ Not for what the JSON says: see `sim.latency.fields` and `sim.hf_config`.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.errors import InputError
+from sim.input_file import SETTINGS_BYTES, read_text
 
 if TYPE_CHECKING:
     import os
@@ -18,18 +18,20 @@ NOT_JSON = (ValueError, RecursionError)
 """What `json.loads` raises: the second for thousands of brackets."""
 
 
-def read_json(file: str | os.PathLike[str], what: str | None = None) -> Any:
+def read_json(file: str | os.PathLike[str], what: str | None = None, most_bytes: int = SETTINGS_BYTES) -> Any:
     """What stands in `file`, of which `what` says what it should be. Raises InputError, and OSError."""
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        text = read_text(file, most_bytes)
     except UnicodeDecodeError as error:
         raise InputError("not JSON: not text", file=file, expected=what) from error
     return parse_json(text, file, what=what)
 
 
-def read_json_object(file: str | os.PathLike[str], what: str = "a JSON object") -> dict[str, Any]:
+def read_json_object(
+    file: str | os.PathLike[str], what: str = "a JSON object", most_bytes: int = SETTINGS_BYTES
+) -> dict[str, Any]:
     """The object in `file`, of which `what` says what it should be. Raises InputError, and OSError."""
-    document = read_json(file, what)
+    document = read_json(file, what, most_bytes)
     if not isinstance(document, dict):
         raise InputError(file=file, value=document, expected=what)
     return document

@@ -15,6 +15,7 @@ import click
 
 from sim.cli.flags import REMOVED
 from sim.errors import InputError, did_you_mean
+from sim.input_file import read_text
 from sim.json_file import NOT_JSON
 from sim.sweeps.settings import knob, underscored
 from sim.workload import FILE, kind_of
@@ -34,7 +35,7 @@ def read_experiment(ctx: click.Context, _param: click.Parameter, path: Path | No
     if path is None:
         return
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(read_text(path))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"not TOML: {error}", file=path) from error
     said = _once(path, document)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from sim import __version__
 from sim.errors import InputError
+from sim.input_file import RESULT_BYTES
+from sim.json_file import read_json_object
 from sim.latency.fields import Fields
 from sim.report.request_rows import REQUEST_COLUMNS
 from sim.report.step_rows import STEP_COLUMNS
@@ -44,7 +46,7 @@ def read_finished(folder: Path) -> FinishedRun:
         if not (folder / name).is_file():
             how = "--keep-steps --out" if name == STEPS_FILE else "--out"
             raise InputError(f"{folder}: has no {name}: is it what elpase replay {how} wrote?")
-    said = Fields.read(folder / RESULT_FILE)
+    said = Fields(folder / RESULT_FILE, read_json_object(folder / RESULT_FILE, most_bytes=RESULT_BYTES))
     sim = said.object("sim").table
     frames = read_frames(folder)
     require_this_version(frames, str(folder))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sim import __version__
 from sim.errors import InputError
 from sim.experiment import VLLM_SEMANTICS
+from sim.input_file import RESULT_BYTES, read_text
 from sim.interrupt import ctrl_c_waits
 from sim.json_file import NOT_JSON
 from sim.output import write_text_atomic
@@ -72,7 +73,7 @@ def _claim(folder: Path) -> None:
 def _read(path: Path) -> str | None:
     """A JSON file's text; None where it is missing or was damaged."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, RESULT_BYTES)
         json.loads(text)
     except (FileNotFoundError, *NOT_JSON):
         return None

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from sim import __version__
 from sim.errors import one_line
 from sim.experiment import VLLM_SEMANTICS, settle, simulate
+from sim.input_file import input_file
 from sim.report.explain.knobs import knobs
 from sim.report.explain.run import of_frames
 from sim.report.summary import SummaryOptions, summarize
@@ -181,7 +182,7 @@ def _content(trace: str) -> str | None:
     """The hash of a file's content; None for what is drawn: its flags and the code say all of it."""
     if kind_of(trace) != FILE:
         return None
-    stat = Path(trace).stat()
+    stat = input_file(trace).stat()
     return _file_digest(trace, stat.st_mtime_ns, stat.st_size)
 
 

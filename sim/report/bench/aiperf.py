@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from sim.errors import InputError
+from sim.input_file import read_lines
 from sim.json_file import parse_json
 from sim.latency.fields import MOST, Fields
 from sim.report.bench.run import BenchRun
@@ -125,12 +126,11 @@ def _model(document: Mapping[str, Any]) -> str:
 
 def _requests(file: Path) -> tuple[pd.DataFrame, NDArray[np.float64] | None]:
     rows, gaps_s = [], []
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            record = _record(file, number, line)
-            if record is not None:
-                rows.append(_row(record))
-                gaps_s.extend(_times_s(record, "inter_chunk_latency"))
+    for number, line in enumerate(read_lines(file), 1):
+        record = _record(file, number, line)
+        if record is not None:
+            rows.append(_row(record))
+            gaps_s.extend(_times_s(record, "inter_chunk_latency"))
     if not rows:
         raise InputError("no answered request in it", file=file)
     table = pd.DataFrame(rows).sort_values("start_s", kind="stable", ignore_index=True)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sim.errors import InputError
+from sim.input_file import RESULT_BYTES
 from sim.json_file import read_json
 from sim.report.bench import aiperf, guidellm, vllm
 
@@ -93,7 +94,7 @@ def _named(runs: list[BenchRun], name: str, *, top: bool) -> list[BenchRun]:
 
 def _document(file: Path) -> Any:
     try:
-        return read_json(file)
+        return read_json(file, most_bytes=RESULT_BYTES)
     except InputError as error:
         why = error.__cause__
         if isinstance(why, json.JSONDecodeError) and why.msg == "Extra data" and _begins_with_a_result(why):

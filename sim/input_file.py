@@ -1,0 +1,70 @@
+"""Files that somebody hands over, before they are read: no pipe, no device, nothing larger than its kind ever is.
+
+Not for what is in them, nor for traces (`workloads.readers`). The one idea: `/dev/zero` for a profile, or a disk image
+for a config.json, is told at once instead of filling the memory. Many inputs are read more than once, which no pipe
+can be.
+"""
+
+from __future__ import annotations
+
+import gzip
+import stat
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sim.errors import InputError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+SETTINGS_BYTES = 16 << 20
+"""Most of a file of settings: a profile, a config.json, an experiment. Real ones take some kB."""
+TABLE_BYTES = 1 << 30
+"""Most of a CSV table, which is read as a whole: ten million rows."""
+RESULT_BYTES = 4 << 30
+"""Most of a result with its lists: beyond a million requests no memory holds it."""
+_LINE_CHARACTERS = 64 << 20
+"""Most of one line: a recorded case of a thousand steps takes 2 MB."""
+
+
+def input_file(file: str | os.PathLike[str], most_bytes: int | None = None) -> Path:
+    """`file`, if it may be read. Raises InputError for a pipe, a device, and more than `most_bytes`; OSError for none.
+
+    A folder is left to whoever opens it: the system's own error says what it is.
+    """
+    named = Path(file)
+    found = named.stat()
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        raise InputError("a pipe or device", file=file, expected="a regular file; save it first")
+    if most_bytes is not None and found.st_size > most_bytes:
+        raise _too_large(file, found.st_size, most_bytes)
+    return named
+
+
+def read_text(file: str | os.PathLike[str], most_bytes: int = SETTINGS_BYTES) -> str:
+    """The text of an `input_file`. Raises UnicodeDecodeError as well."""
+    with input_file(file, most_bytes).open(encoding="utf-8") as opened:
+        text = opened.read(most_bytes + 1)  # what is in /proc has no size before it is read
+    if len(text) > most_bytes:
+        raise _too_large(file, len(text), most_bytes)
+    return text
+
+
+def read_lines(file: str | os.PathLike[str], errors: str = "strict") -> Iterator[str]:
+    """The lines of an `input_file` of any length, gzipped where its name ends in .gz. `errors`: as `open` has it.
+
+    Raises UnicodeDecodeError and what gzip raises as well.
+    """
+    path = input_file(file)
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8", errors=errors) as lines:
+        for number, line in enumerate(iter(partial(lines.readline, _LINE_CHARACTERS + 1), ""), 1):
+            if len(line) > _LINE_CHARACTERS:
+                raise InputError("too long a line", file=file, line=number, expected=f"at most {_LINE_CHARACTERS:,}")
+            yield line
+
+
+def _too_large(file: str | os.PathLike[str], size: int, most_bytes: int) -> InputError:
+    return InputError(f"{size:,} bytes or more", file=file, expected=f"at most {most_bytes:,}")

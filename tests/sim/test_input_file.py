@@ -1,0 +1,77 @@
+"""What is read of a file that somebody hands over: no pipe, no device, no more than its kind ever has."""
+
+from __future__ import annotations
+
+import gzip
+import os
+
+import pytest
+
+import sim.input_file
+from sim.errors import InputError
+from sim.input_file import SETTINGS_BYTES, input_file, read_lines, read_text
+from sim.json_file import read_json
+
+NO_FILE = "a pipe or device, expected a regular file; save it first"
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A file of many bytes that takes none on the disk."""
+
+    def make(size: int, name: str = "large.json"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+        return tmp_path / name
+
+    return make
+
+
+@pytest.mark.parametrize("read", [input_file, read_text, read_json, lambda file: next(read_lines(file))])
+def test_no_device_and_no_pipe(read, tmp_path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # to open it would wait for a writer
+    (tmp_path / "link").symlink_to("/dev/null")
+    for file in ("/dev/null", tmp_path / "pipe", tmp_path / "link"):
+        with pytest.raises(InputError) as caught:
+            read(file)
+        assert str(caught.value) == f"{file}: {NO_FILE}"
+
+
+def test_no_more_than_its_kind_has(large) -> None:
+    file = large(SETTINGS_BYTES + 1)
+    for read in (read_text, read_json):
+        with pytest.raises(InputError, match="16,777,217 bytes or more, expected at most 16,777,216") as caught:
+            read(file)
+        assert str(caught.value).startswith(f"{file}: ")
+    assert len(read_text(large(SETTINGS_BYTES))) == SETTINGS_BYTES
+    assert input_file(file) == file
+
+
+def test_a_file_that_does_not_tell_its_size() -> None:
+    """As those in /proc, which tell 0."""
+    with pytest.raises(InputError, match="status: 6 bytes or more, expected at most 5"):
+        read_text("/proc/self/status", 5)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_lines(name: str, tmp_path) -> None:
+    text = "eins\nzwölf\n\nlast"
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    assert list(read_lines(tmp_path / name)) == ["eins\n", "zwölf\n", "\n", "last"]
+
+
+def test_a_line_without_end(large, monkeypatch) -> None:
+    monkeypatch.setattr(sim.input_file, "_LINE_CHARACTERS", 1000)
+    file = large(10_000, "a.log")
+    file.write_bytes(b"fine\n" + b"\0" * 1001)
+    lines = read_lines(file)
+    assert next(lines) == "fine\n"
+    with pytest.raises(InputError, match=r"a\.log:2: too long a line, expected at most 1,000"):
+        next(lines)
+
+
+def test_a_missing_one_and_a_folder_are_the_systems_errors(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_text(tmp_path / "none")
+    with pytest.raises(IsADirectoryError):
+        read_text(tmp_path)
