@@ -15,6 +15,8 @@ from sim.input_file import RESULT_BYTES
 from sim.json_file import read_json_object
 from sim.latency.fields import Fields
 from sim.report.request_rows import REQUEST_COLUMNS
+from sim.report.run_columns import require_columns
+from sim.report.run_meta import require_meta
 from sim.report.step_rows import STEP_COLUMNS
 from sim.report.summary import summarize
 from sim.report.tables import REQUESTS_FILE, STEPS_FILE, read_frames
@@ -49,6 +51,7 @@ def read_finished(folder: Path) -> FinishedRun:
     said = Fields(folder / RESULT_FILE, read_json_object(folder / RESULT_FILE, most_bytes=RESULT_BYTES))
     sim = said.object("sim").table
     frames = read_frames(folder)
+    Fields(folder / REQUESTS_FILE, frames.meta).text("elpase_version")
     require_this_version(frames, str(folder))
     if said.table.get("num_prompts") != len(frames.requests):
         raise InputError(
@@ -57,6 +60,8 @@ def read_finished(folder: Path) -> FinishedRun:
         )
     if any(sim.get(name) != frames.meta.get(name) for name in ("trace", "seed")):
         raise InputError(f"{folder}: {RESULT_FILE} and {REQUESTS_FILE} are of different runs")
+    require_columns(frames, folder)
+    require_meta(frames, folder / REQUESTS_FILE)
     return FinishedRun(folder, frames, said.table)
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sim.errors import InputError
+from sim.json_file import parse_json
 from sim.report.arrow import numbers, texts_by_code
 from sim.report.frames import Frames, Itls
 from sim.report.request_rows import STATUS
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 REQUESTS_FILE = "requests.parquet"
 STEPS_FILE = "steps.parquet"
 _META_KEY = b"elpase"
+_GAPS = pa.large_list(pa.float64())
 _ROW_GROUP = 1 << 12
 """Rows that are compressed at one time: what is in the works takes memory."""
 
@@ -58,15 +60,28 @@ def read_frames(folder: Path) -> Frames:
     """
     requests = _read(folder / REQUESTS_FILE)
     steps = _read(folder / STEPS_FILE)
-    if "itls_s" not in requests.column_names:
+    if "itls_s" not in requests.column_names or requests.schema.field("itls_s").type != _GAPS:
         raise InputError(file=folder / REQUESTS_FILE, field="itls_s", expected="a column of token gaps")
     if requests.schema.metadata[_META_KEY] != steps.schema.metadata[_META_KEY]:
         raise InputError(f"{folder}: {STEPS_FILE} and {REQUESTS_FILE} are of different runs")
     gaps = requests.column("itls_s").combine_chunks()
+    if gaps.null_count:
+        raise InputError(file=folder / REQUESTS_FILE, field="itls_s", expected="a list of token gaps in each row")
     offsets = np.concatenate(([0], np.cumsum(gaps.value_lengths().to_numpy()))).astype(np.int64)
     values_s = gaps.flatten().to_numpy().astype(np.float64)
-    meta = json.loads(requests.schema.metadata[_META_KEY])
+    meta = _meta(requests, folder / REQUESTS_FILE)
     return Frames(_frame(requests.drop_columns(["itls_s"])), Itls(values_s, offsets), _frame(steps), meta)
+
+
+def _meta(table: pa.Table, file: Path) -> dict[str, object]:
+    """What it says of the run: an object; of what, is for others to see to."""
+    try:
+        said = parse_json(table.schema.metadata[_META_KEY].decode(), file)
+    except UnicodeDecodeError:
+        said = None
+    if not isinstance(said, dict):
+        raise InputError("what it says of its run is not what elpase wrote", file=file)
+    return said
 
 
 def _columns(table: pd.DataFrame) -> dict[str, pa.Array]:

@@ -16,9 +16,11 @@ from sim.core.config import SchedulerConfig
 from sim.core.step import Limit
 from sim.drafters import NO_DRAFTER, DrafterSize
 from sim.errors import InputError
+from sim.latency.fields import Fields
 from sim.latency.graph_flags import graphs_of
 from sim.report.finished import read_finished, require_this_version
 from sim.report.insight import held_at_client, kv_usage
+from sim.report.tables import REQUESTS_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,7 +133,9 @@ def of_frames(frames: Frames, *, told: str = "this run") -> Run:
 
 def of_folder(folder: Path) -> Run:
     """What `elpase replay --out` wrote. Raises InputError; OSError for what cannot be read."""
-    return of_frames(read_finished(folder).frames, told=str(folder))
+    frames = read_finished(folder).frames
+    Fields(folder / REQUESTS_FILE, frames.meta).object("config")
+    return of_frames(frames, told=str(folder))
 
 
 def _config(said: object, told: str) -> SchedulerConfig:

@@ -127,7 +127,44 @@ class TestBadInput:
             return table.set_column(at, "limit", pa.array(["moon"] * table.num_rows)), meta
 
         rewrite(folder / "steps.parquet", change)
-        assert f"{folder}: limit: got 'moon', expected one of nothing, tokens" in elpase("explain", folder).error
+        assert (
+            f"{folder / 'steps.parquet'}: limit: got 'moon', expected one of nothing, tokens"
+            in elpase("explain", folder).error
+        )
+
+    @pytest.mark.parametrize("verb", ["explain", "report"])
+    @pytest.mark.parametrize(
+        ("file", "column", "values", "told"),
+        [
+            ("requests", "prompt_tokens", ["many"], "a column of whole numbers >= 0"),
+            ("requests", "prompt_tokens", [-1], "a column of whole numbers >= 0"),
+            ("requests", "prompt_tokens", [1.5], "a column of whole numbers >= 0"),
+            ("requests", "preemptions", [None], "a column of whole numbers >= 0"),
+            ("requests", "preemptions", [1 << 62], "a column of whole numbers >= 0"),
+            ("requests", "arrival_s", [float("nan")], "a column of finite numbers"),
+            ("requests", "finish_s", [float("inf")], "a column of finite numbers"),
+            ("requests", "first_token_s", [float("nan")], "a column of times wherever itls_s has gaps"),
+            ("requests", "error", [3], "a column of texts"),
+            ("requests", "status", ["lost"], "got 'lost', expected one of finished, rejected, unfinished"),
+            ("requests", "itls_s", [0.1], "a column of token gaps"),
+            ("requests", "itls_s", [[float("nan")]], "finite gaps >= 0"),
+            ("steps", "end_s", [float("nan")], "a column of finite numbers"),
+            ("steps", "num_tokens", [[1]], "a column of whole numbers >= 0"),
+            ("steps", "chunk_row", [60], "a column of rows of requests.parquet"),
+            ("steps", "extrapolated", [1], "a column of true or false"),
+            ("steps", "runtime_mode", ["FAST"], "got 'FAST', expected one of"),
+        ],
+    )
+    def test_a_column_is_spoilt(self, file, column, values, told, verb, elpase, folder) -> None:
+        def change(table, meta):
+            at = table.column_names.index(column)
+            kind = table.schema.field(column).type if told == "finite gaps >= 0" or values == [None] else None
+            return table.set_column(at, column, pa.array(values * table.num_rows, kind)), meta
+
+        rewrite(folder / f"{file}.parquet", change)
+        error = elpase(verb, folder).error
+        assert error.startswith(f"{folder / file}.parquet: {column}: ")
+        assert told in error
 
     def test_a_partial_run(self, elpase, folder) -> None:
         say_otherwise(folder, partial=True)
@@ -154,10 +191,70 @@ class TestBadInput:
         expected = f"{folder}: steps.parquet and requests.parquet are of different runs"
         assert elpase("explain", folder).error == expected
 
-    @pytest.mark.parametrize("config", [None, {"max_num_seqs": 3}, {"flux": 1}])
-    def test_settings_of_something_else(self, config, elpase, folder) -> None:
-        say_otherwise(folder, config=config)
-        assert elpase("explain", folder).error.startswith(f"{folder}: ")
+    @pytest.mark.parametrize("verb", ["explain", "report"])
+    @pytest.mark.parametrize(
+        ("meta", "told"),
+        [
+            ({"elpase_version": None}, "elpase_version: missing"),
+            ({"profile": 3}, "profile: got 3, expected a text"),
+            ({"request_rate": "many"}, "request_rate: got 'many', expected a finite number"),
+            ({"response_s": "soon"}, "response_s: got 'soon', expected a finite number"),
+            ({"response_s": 1.5}, "response_s: got 1.5, expected the time from a step's end"),
+            ({"num_gpu_blocks": 2.5}, "num_gpu_blocks: got 2.5, expected an integer"),
+            ({"partial": 1}, "partial: got 1, expected true or false"),
+            ({"config": {"max_num_seqs": 3}}, "config: of another version: replay it again"),
+            ({"config": {"flux": 1}}, "config: of another version: replay it again"),
+            ({"config": ("max_num_seqs", 0)}, "config.max_num_seqs: got 0, expected at least 1"),
+            ({"config": ("max_num_seqs", 1.5)}, "config.max_num_seqs: got 1.5, expected a whole number"),
+            ({"config": ("max_num_seqs", "x")}, "config: not the settings of a scheduler"),
+            ({"config": ("watermark", [])}, "config.watermark: got [], expected a finite number"),
+            ({"host": {}}, "host.mode: missing, expected a text"),
+            ({"host": {"mode": "swap", "num_blocks": "x"}}, "host.num_blocks: got 'x', expected an integer"),
+            ({"spec_decode": {}}, "spec_decode.num_draft_tokens: missing"),
+            ({"spec_decode": {"num_draft_tokens": 3, "num_drafts": 0}}, "spec_decode.num_drafts: got 0"),
+            (
+                {"spec_decode": {"num_draft_tokens": 0, "num_drafts": 0, "num_accepted_tokens_per_pos": ["x"]}},
+                "spec_decode.num_accepted_tokens_per_pos: got ['x'], expected a list of whole numbers",
+            ),
+            ({"server": {"cudagraph_capture_sizes": [0, 2]}}, "server.cudagraph_capture_sizes: got [0, 2], expected"),
+            ({"server": {"cudagraph_mode": 3}}, "server.cudagraph_mode: got 3, expected a text"),
+            ({"server": {"speculation": {}}}, "server.speculation.acceptance_rates: missing"),
+            (
+                {"server": {"speculation": {"acceptance_rates": [0.5]}}},
+                "server.speculation.acceptance_rates: got [0.5]",
+            ),
+            ({"server": {"speculation": {"acceptance_rates": []}}}, "server.speculation.drafter: missing"),
+            (
+                {"server": {"speculation": {"acceptance_rates": [], "drafter": {"passes": 1}}}},
+                "server.speculation.drafter: got {'passes': 1}, expected an object of passes, weights_read",
+            ),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_what_the_tables_say_of_their_run_is_spoilt(self, meta, told, verb, elpase, folder) -> None:
+        config = meta.get("config")
+        if isinstance(config, tuple):
+            of_run = json.loads(pq.read_schema(folder / "steps.parquet").metadata[b"elpase"])["config"]
+            meta = {"config": {**of_run, config[0]: config[1]}}
+        say_otherwise(folder, **meta)
+        assert elpase(verb, folder).error.startswith(f"{folder / 'requests.parquet'}: {told}")
+
+    def test_no_config_is_not_explained(self, elpase, folder) -> None:
+        say_otherwise(folder, config=None)
+        expected = f"{folder / 'requests.parquet'}: config: missing, expected an object"
+        assert elpase("explain", folder).error == expected
+
+    @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"3", b"\xff", b"null", b"[" * 100_000])
+    def test_what_the_tables_say_is_no_object(self, text, elpase, folder) -> None:
+        for name in ("requests.parquet", "steps.parquet"):
+            table = pq.read_table(folder / name)
+            pq.write_table(table.replace_schema_metadata({b"elpase": text}), folder / name)
+        assert elpase("explain", folder).error.startswith(f"{folder / 'requests.parquet'}")
+
+    @pytest.mark.parametrize("name", ["requests.parquet", "steps.parquet"])
+    def test_a_table_says_nothing_of_its_run(self, name, elpase, folder) -> None:
+        pq.write_table(pq.read_table(folder / name).replace_schema_metadata({}), folder / name)
+        assert elpase("explain", folder).error == f"{folder / name}: expected a table written by elpase"
 
     def test_an_unknown_profile_is_not_priced(self, elpase, folder) -> None:
         say_otherwise(folder, profile="mine")
