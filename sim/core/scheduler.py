@@ -98,7 +98,7 @@ class Scheduler(Outputs):
         if not step.requests:
             self.cohort.in_flight.pop()
         num_free = self.kv_cache_manager.num_free_blocks
-        return step.plan(len(self.running), self.num_held, num_free, self.num_host_blocks)
+        return step.close(len(self.running), self.num_held, num_free, self.num_host_blocks)
 
     def _drop(self, request: Request) -> None:
         """It leaves, wherever it is: async, a request can get its last token while it waits after a preemption."""

@@ -7,7 +7,7 @@ C-speed passes over lists instead of an object per request. Not for deciding (sc
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -44,46 +44,45 @@ class Transfer(NamedTuple):
     num_blocks: int
 
 
-class StepPlan(NamedTuple):
+class StepPlan:
     """What one `schedule()` call decided. Columns are aligned: position i speaks of `requests[i]`.
 
     Order is vLLM's own: running requests first, then admitted ones. All counts are tokens, blocks or requests.
     """
 
-    requests: list[Request]
-    num_scheduled_tokens: list[int]
-    """Tokens to compute in this step, each >= 1."""
-    num_computed_tokens: list[int]
-    """Context in the KV cache before this step."""
-    chunks: list[int]
-    """Positions with more than one scheduled token (prompt chunks, resumed sequences, drafts)."""
-    partial: list[int]
-    """Positions that do not catch up with their known tokens in this step, and so sample nothing."""
-    num_drafts: dict[int, int]
-    """Position -> speculative tokens among its scheduled tokens; absent: none."""
-    admitted: list[tuple[Request, int]]
-    """Requests taken from the waiting queue, each with its prefix-cache hit (0 = none)."""
-    preempted: list[Request]
-    total_num_scheduled_tokens: int
-    num_running: int
-    num_waiting: int
-    num_free_blocks: int
-    """Running, waiting and free blocks after the call."""
-    limit: Limit
-    swapped_out: Sequence[tuple[Request, int]] = ()
-    """Those of the preempted whose KV is copied to host memory before this step runs, each with its blocks."""
-    swapped_in: Sequence[tuple[Request, int]] = ()
-    """Requests whose KV is copied back before this step runs, each with its blocks."""
-    loads: Sequence[Transfer] = ()
-    """From host memory, to start when this step has run."""
-    stores: Sequence[Transfer] = ()
-    """To host memory, to start when this step has run and, so as not to delay it, the next one begins."""
-    flushes: Sequence[int] = ()
-    """Numbers of stores that must be over before this step computes."""
-    host_queries: int = 0
-    """Tokens that were looked for in host memory by requests admitted or loading in this step."""
-    num_host_blocks: int = 0
-    """Blocks of host memory in use after the call."""
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.num_scheduled_tokens: list[int] = []
+        """Tokens to compute in this step, each >= 1."""
+        self.num_computed_tokens: list[int] = []
+        """Context in the KV cache before this step."""
+        self.chunks: list[int] = []
+        """Positions with more than one scheduled token (prompt chunks, resumed sequences, drafts)."""
+        self.partial: list[int] = []
+        """Positions that do not catch up with their known tokens in this step, and so sample nothing."""
+        self.num_drafts: dict[int, int] = {}
+        """Position -> speculative tokens among its scheduled tokens; absent: none."""
+        self.admitted: list[tuple[Request, int]] = []
+        """Requests taken from the waiting queue, each with its prefix-cache hit (0 = none)."""
+        self.preempted: list[Request] = []
+        self.total_num_scheduled_tokens = 0
+        self.num_running = self.num_waiting = self.num_free_blocks = 0
+        """Running, waiting and free blocks after the call."""
+        self.limit = Limit.NOTHING
+        self.swapped_out: list[tuple[Request, int]] = []
+        """Those of the preempted whose KV is copied to host memory before this step runs, each with its blocks."""
+        self.swapped_in: list[tuple[Request, int]] = []
+        """Requests whose KV is copied back before this step runs, each with its blocks."""
+        self.loads: list[Transfer] = []
+        """From host memory, to start when this step has run."""
+        self.stores: list[Transfer] = []
+        """To host memory, to start when this step has run and, so as not to delay it, the next one begins."""
+        self.flushes: list[int] = []
+        """Numbers of stores that must be over before this step computes."""
+        self.host_queries = 0
+        """Tokens that were looked for in host memory by requests admitted or loading in this step."""
+        self.num_host_blocks = 0
+        """Blocks of host memory in use after the call."""
 
 
 class StepOutcome(NamedTuple):

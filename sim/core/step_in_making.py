@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.core.step import Limit, StepPlan
+from sim.core.step import StepPlan
 
 if TYPE_CHECKING:
     from sim.core.config import SchedulerConfig
     from sim.core.request import Request
-    from sim.core.step import Transfer
 
 
-class StepInMaking:
-    """One `schedule()` call's state. Columns as in `StepPlan`.
+class StepInMaking(StepPlan):
+    """The plan of a `schedule()` call, and what is left of its budgets.
 
     threshold: the cap on each request's tokens; at least the budget where there is none. num_placeholders: 1 where a
     step is decided before the output of the last is back, and each sampled token counts as known; else 0.
     """
 
     def __init__(self, config: SchedulerConfig, threshold: int) -> None:
+        super().__init__()
         self.threshold = threshold
         self.num_draft_slots = config.num_draft_slots
         self.num_placeholders = int(config.async_scheduling)
@@ -28,25 +28,13 @@ class StepInMaking:
         """max_num_batched_tokens less what was scheduled, tokens and draft slots."""
         self.budget = min(self.token_budget, self.input_budget - self.num_draft_slots)
         """Tokens that the next request may take."""
-        self.requests: list[Request] = []
-        self.num_scheduled_tokens: list[int] = []
-        self.num_computed_tokens: list[int] = []
-        self.chunks: list[int] = []
-        self.partial: list[int] = []
         self.drafts: dict[Request, int] = {}
-        self.admitted: list[tuple[Request, int]] = []
-        self.preempted: list[Request] = []
-        self.swapped_out: list[tuple[Request, int]] = []
-        self.swapped_in: list[tuple[Request, int]] = []
-        self.loads: list[Transfer] = []
-        self.stores: list[Transfer] = []
-        self.flushes: list[int] = []
-        self.host_queries = 0
+        """What becomes `num_drafts` when nobody is taken out any more."""
         self.prompt_in_flight = False
         """A running request was scheduled that had not caught up in its step before."""
-        self.limit = Limit.NOTHING
 
     def _spend(self, num_tokens: int, num_slots: int) -> None:
+        self.total_num_scheduled_tokens += num_tokens
         self.token_budget -= num_tokens
         self.input_budget -= num_tokens + num_slots
         self.budget = min(self.token_budget, self.input_budget - self.num_draft_slots)
@@ -89,28 +77,11 @@ class StepInMaking:
         self._spend(-n, -self.num_draft_slots)
         request.num_computed_tokens -= n
 
-    def plan(self, num_running: int, num_waiting: int, num_free_blocks: int, num_host_blocks: int) -> StepPlan:
-        """The decision."""
+    def close(self, num_running: int, num_waiting: int, num_free_blocks: int, num_host_blocks: int) -> StepPlan:
+        """Nothing more is decided: the plan."""
+        self.num_running, self.num_waiting = num_running, num_waiting
+        self.num_free_blocks, self.num_host_blocks = num_free_blocks, num_host_blocks
         drafts = self.drafts
-        return StepPlan(
-            requests=self.requests,
-            num_scheduled_tokens=self.num_scheduled_tokens,
-            num_computed_tokens=self.num_computed_tokens,
-            chunks=self.chunks,
-            partial=self.partial,
-            num_drafts={i: drafts[r] for i, r in enumerate(self.requests) if r in drafts} if drafts else {},
-            admitted=self.admitted,
-            preempted=self.preempted,
-            total_num_scheduled_tokens=sum(self.num_scheduled_tokens),
-            num_running=num_running,
-            num_waiting=num_waiting,
-            num_free_blocks=num_free_blocks,
-            limit=self.limit,
-            swapped_out=self.swapped_out,
-            swapped_in=self.swapped_in,
-            loads=self.loads,
-            stores=self.stores,
-            flushes=self.flushes,
-            host_queries=self.host_queries,
-            num_host_blocks=num_host_blocks,
-        )
+        if drafts:
+            self.num_drafts = {i: drafts[request] for i, request in enumerate(self.requests) if request in drafts}
+        return self

@@ -218,7 +218,7 @@ class Replica:
         ended = self._transfers.ended_by(self._host_free_s)
         self._transfers.after_step(plan, end_s)
         if self._unlogged:
-            plan = _with_transfers_of(self._unlogged, plan)
+            _count_transfers_of(self._unlogged, plan)
             self._unlogged.clear()
         self._in_flight.append(_Flight(plan, start_s, end_s, price, ready_s - start_s, ended))
         return True
@@ -369,13 +369,8 @@ class Replica:
             )
 
 
-def _with_transfers_of(earlier: Sequence[StepPlan], plan: StepPlan) -> StepPlan:
-    """A plan that also counts, for the log, what plans without tokens before it sent on its way."""
-    plans = [*earlier, plan]
-    if not any(each.loads or each.stores for each in earlier):
-        return plan
-    return plan._replace(
-        loads=[load for each in plans for load in each.loads],
-        stores=[store for each in plans for store in each.stores],
-        host_queries=sum(each.host_queries for each in plans),
-    )
+def _count_transfers_of(earlier: Sequence[StepPlan], plan: StepPlan) -> None:
+    """A plan also counts, for the log, what plans without tokens before it sent on its way."""
+    plan.loads = [load for each in (*earlier, plan) for load in each.loads]
+    plan.stores = [store for each in (*earlier, plan) for store in each.stores]
+    plan.host_queries += sum(each.host_queries for each in earlier)

@@ -15,7 +15,7 @@ import pytest
 
 from calibrate.samples import Origin, Samples, TimedStep
 from calibrate.samples_file import SCHEMA, read_all, read_samples, write_samples
-from sim.core.step import Limit, StepPlan
+from sim.core.step import StepPlan
 from sim.errors import InputError
 from sim.latency import StepShape
 
@@ -49,21 +49,11 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
 
 def test_totals_are_those_that_the_simulator_prices() -> None:
     """The same step as a plan of the scheduler and as a sample."""
-    plan = StepPlan(
-        requests=[],
-        num_scheduled_tokens=[512, 256, 1, 1],
-        num_computed_tokens=[0, 1024, 700, 30],
-        num_drafts={},
-        chunks=[0, 1],
-        partial=[],
-        admitted=[],
-        preempted=[],
-        total_num_scheduled_tokens=770,
-        num_running=4,
-        num_waiting=0,
-        num_free_blocks=0,
-        limit=Limit.NOTHING,
-    )
+    plan = StepPlan()
+    plan.num_scheduled_tokens = [512, 256, 1, 1]
+    plan.num_computed_tokens = [0, 1024, 700, 30]
+    plan.chunks = [0, 1]
+    plan.total_num_scheduled_tokens = 770
     shape = StepShape.from_plan(plan)
     sample = Samples.of_steps([MIXED])
     for name in ("num_tokens", "num_seqs", "decode_context", "chunk_tokens", "chunk_pairs", "num_sampled"):

@@ -17,11 +17,13 @@ from sim.core.check import Invariants
 from sim.core.config import SchedulerConfig
 from sim.core.make import make_scheduler
 from sim.core.request import Request
-from sim.core.step import StepOutcome
+from sim.core.step import StepOutcome, StepPlan
 
 MAX_MODEL_LEN = 96
 OWN, OUTPUT = 1_000, 2_000
 """First content ids of prompts that nobody else has, and of generated text."""
+PLANNED = [name for name in dir(StepPlan()) if not name.startswith("_")]
+"""All that a plan says."""
 
 
 def random_config(rng):
@@ -99,7 +101,7 @@ class Run:
             if self.checked:
                 self.watch.plan_made(plan)
             self.in_flight.append(plan)
-            decided.append({name: named(value) for name, value in plan._asdict().items()})
+            decided.append({name: named(getattr(plan, name)) for name in PLANNED})
         if self.in_flight:
             decided += [request.request_id for request in self.commit(self.in_flight.popleft(), rng)]
         if self.checked:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.core.step import Limit, StepPlan
+from sim.core.step import StepPlan
 from sim.drafters import NO_DRAFTER, DrafterSize
 from sim.latency import FusedLaw, Graphs, StepShape
 from sim.latency.drafter import drafting_s
@@ -17,21 +17,13 @@ LAW = FusedLaw(
 
 def plan(rows: list[tuple[int, int]], drafts: dict[int, int]) -> StepPlan:
     """(tokens, context before) of each request, and which of these tokens are drafts."""
-    return StepPlan(
-        requests=[],
-        num_scheduled_tokens=[n for n, _ in rows],
-        num_computed_tokens=[before for _, before in rows],
-        chunks=[i for i, (n, _) in enumerate(rows) if n > 1],
-        partial=[],
-        num_drafts=drafts,
-        admitted=[],
-        preempted=[],
-        total_num_scheduled_tokens=sum(n for n, _ in rows),
-        num_running=len(rows),
-        num_waiting=0,
-        num_free_blocks=0,
-        limit=Limit.NOTHING,
-    )
+    made = StepPlan()
+    made.num_scheduled_tokens = [n for n, _ in rows]
+    made.num_computed_tokens = [before for _, before in rows]
+    made.chunks = [i for i, (n, _) in enumerate(rows) if n > 1]
+    made.num_drafts = drafts
+    made.total_num_scheduled_tokens = sum(n for n, _ in rows)
+    return made
 
 
 def test_a_decode_that_verifies_drafts_reads_its_context_once():

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from sim.core.step import Limit, StepPlan
+from sim.core.step import StepPlan
 from sim.latency import StepShape
 
 
 def plan(scheduled: list[int], computed: list[int], partial: list[int] | None = None) -> StepPlan:
-    return StepPlan(
-        requests=[None] * len(scheduled),  # type: ignore[list-item]  # the shape never looks at one
-        num_scheduled_tokens=scheduled,
-        num_computed_tokens=computed,
-        chunks=[i for i, n in enumerate(scheduled) if n > 1],
-        partial=partial or [],
-        num_drafts={},
-        admitted=[],
-        preempted=[],
-        total_num_scheduled_tokens=sum(scheduled),
-        num_running=len(scheduled),
-        num_waiting=0,
-        num_free_blocks=0,
-        limit=Limit.NOTHING,
-    )
+    made = StepPlan()
+    made.num_scheduled_tokens, made.num_computed_tokens = scheduled, computed
+    made.chunks = [i for i, n in enumerate(scheduled) if n > 1]
+    made.partial = partial or []
+    made.total_num_scheduled_tokens = sum(scheduled)
+    return made
 
 
 def test_pure_decode() -> None:
