@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import accumulate, chain, repeat
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -73,10 +73,11 @@ def _one_by_one(
 ) -> None:
     """Host, device, host, device."""
     for host_s, devices_s in costs_s:
-        turns_s = list(accumulate(chain.from_iterable(zip(repeat(host_s), devices_s, strict=False)), initial=now_s))
-        start_s += turns_s[1::2]
-        end_s += turns_s[2::2]
-        now_s = turns_s[-1]
+        for device_s in devices_s:
+            now_s += host_s
+            start_s.append(now_s)
+            now_s += device_s
+            end_s.append(now_s)
 
 
 def _overlapping(

@@ -27,8 +27,6 @@ class Kept:
 
     def __init__(self) -> None:
         self._columns = StepColumns()
-        self._ends_s = array("d")
-        """End of every step."""
         self._runs: dict[CoreRequest, list[tuple[int, int]]] = {}
         """Live requests -> (first, last + 1) of their runs that are over."""
         self._settled = array("q")
@@ -43,15 +41,11 @@ class Kept:
     def sent(self, now_s: float) -> None:
         """The client has sent a request."""
 
-    def ended(self, ends_s: list[float]) -> None:
-        """The next steps: when they ended."""
-        self._ends_s.fromlist(ends_s)
-
     def add(self, steps: StepBlock, _requests: RequestRows) -> None:
         """Steps that have ended, in order, sooner or later."""
         self._columns.add(steps)
 
-    def run_over(self, request: CoreRequest, first: int, stop: int) -> None:
+    def run_over(self, request: CoreRequest, first: int, stop: int, _end_s: float) -> None:
         """It got a token in each step from `first` to the one before `stop`, but gets none in that."""
         self._runs.setdefault(request, []).append((first, stop))
 
@@ -74,7 +68,7 @@ class Kept:
         num_tokens = np.zeros(num_rows, dtype=np.int64)
         np.add.at(num_tokens, rows, stops - firsts)
         offsets = np.concatenate(([0], np.cumsum(np.maximum(num_tokens - 1, 0))))
-        ends_s = np.frombuffer(self._ends_s)
+        ends_s = self._columns.ends_s()
         gaps_s = ends_s[1:] - ends_s[:-1]
         values_s = np.empty(offsets[-1])
         at, row_before, stop_before = 0, -1, 0

@@ -160,7 +160,6 @@ class RunLog:
     def add_steps(self, start_s: list[float], end_s: list[float], free_blocks: list[int]) -> None:
         """Steps of `steps_alike` have run: when each started and ended, and the free blocks after it was made."""
         self._steps.add(start_s, end_s, free_blocks)
-        self._before.ended(end_s)
         self.num_steps += len(end_s)
         self.end_s = end_s[-1]
         while len(self._steps) >= BLOCK_STEPS:
@@ -258,7 +257,7 @@ class RunLog:
         """Its run, if there is one, ended with the last of so many steps."""
         first = self._open.pop(request, None)
         if first is not None:
-            self._before.run_over(request, first, num_steps)
+            self._before.run_over(request, first, num_steps, self.end_s)
 
     def _settle(self, request: CoreRequest, num_steps: int) -> None:
         """It gets no more tokens after so many steps: write its counts, and forget it."""

@@ -74,9 +74,9 @@ class StepRows:
         self._alike = bytearray()
         self._lengths = array("q")
         """A row for each run of steps that are alike, and of how many steps."""
-        self._start_s = array("d")
-        self._end_s = array("d")
-        self._free_blocks = array("q")
+        self._start_s: list[float] = []
+        self._end_s: list[float] = []
+        self._free_blocks: list[int] = []
         """What differs, of every step."""
 
     def __len__(self) -> int:
@@ -89,9 +89,9 @@ class StepRows:
 
     def add(self, start_s: list[float], end_s: list[float], free_blocks: list[int]) -> None:
         """What takes the place of these columns in the next rows."""
-        self._start_s.fromlist(start_s)
-        self._end_s.fromlist(end_s)
-        self._free_blocks.fromlist(free_blocks)
+        self._start_s += start_s
+        self._end_s += end_s
+        self._free_blocks += free_blocks
 
     def take(self, num_steps: int) -> StepBlock:
         """The first steps."""
@@ -105,14 +105,12 @@ class StepRows:
             lengths[runs] -= left
         rows = np.frombuffer(self._alike[: len(counts) * STEP.size], dtype=STEP_DTYPE)
         del self._alike[: runs * STEP.size], lengths[:runs]
-        columns: dict[str, array[Any]] = {
-            "start_s": self._start_s,
-            "end_s": self._end_s,
-            "free_blocks": self._free_blocks,
+        own = {
+            "start_s": np.array(self._start_s[:num_steps]),
+            "end_s": np.array(self._end_s[:num_steps]),
+            "free_blocks": np.array(self._free_blocks[:num_steps], dtype=np.int64),
         }
-        own = {name: np.array(column[:num_steps]) for name, column in columns.items()}
-        for column in columns.values():
-            del column[:num_steps]
+        del self._start_s[:num_steps], self._end_s[:num_steps], self._free_blocks[:num_steps]
         return StepBlock({name: rows[name] for name in STEP_DTYPE.names or ()}, np.array(counts), own)
 
 
@@ -161,6 +159,10 @@ class StepColumns:
         """The next steps."""
         for name, column in self._columns.items():
             column.frombytes(steps[name].tobytes())
+
+    def ends_s(self) -> NDArray[np.float64]:
+        """End of every step. It shares the column's memory: no `add` while it is used."""
+        return np.frombuffer(self._columns["end_s"])
 
     def frame(self) -> pd.DataFrame:
         """The table `Frames.steps`. It shares the columns' memory: no `add` after it."""

@@ -32,7 +32,6 @@ class Totals:
         self.gaps = GapTotals()
         self._response_s = response_s
         self._tokens: TokensPerSecond | None = None
-        self._end_s = 0.0
         self._last_s: dict[CoreRequest, float] = {}
         """Live requests that get no token now -> when they got their last one."""
         self._long_gaps_s = array("d")
@@ -52,10 +51,6 @@ class Totals:
         """The client has sent a request."""
         self._queue.sends_s.append(now_s)
 
-    def ended(self, ends_s: list[float]) -> None:
-        """The next steps: when they ended."""
-        self._end_s = ends_s[-1]
-
     def add(self, steps: StepBlock, requests: RequestRows) -> None:
         """Steps that have ended, in order, sooner or later."""
         ends_s = steps["end_s"]
@@ -72,9 +67,9 @@ class Totals:
         self.steps.add(steps)
         self._queue.add(steps, self.steps)
 
-    def run_over(self, request: CoreRequest, _first: int, _stop: int) -> None:
-        """It got a token in the last step that ended, but gets none in the next; or it is done."""
-        self._last_s[request] = self._end_s
+    def run_over(self, request: CoreRequest, _first: int, _stop: int, end_s: float) -> None:
+        """It got a token in the last step, which ended at `end_s`, but gets none in the next; or it is done."""
+        self._last_s[request] = end_s
 
     def resumed(self, request: CoreRequest, end_s: float) -> None:
         """It gets a token again, at `end_s`."""
