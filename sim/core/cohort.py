@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from itertools import accumulate
-from operator import sub
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -144,13 +142,15 @@ class Cohort:
         At most `rounds_alike`.
         """
         pool = self._manager.block_pool
-        needed = self._blocks_needed(rounds)
-        free = list(accumulate(needed, sub, initial=pool.num_free_blocks))
-        pool.take(free[0] - free[-1])
+        left = pool.num_free_blocks
+        free: list[int] = []
+        for needed in self._blocks_needed(rounds):
+            left -= needed
+            free.append(left)
+        pool.take(pool.num_free_blocks - left)
         self.in_flight.append(len(self.members))
         self._pass(rounds, len(self.in_flight) - 1)
         self.in_flight.popleft()
-        del free[0]
         return free
 
     def settle(self) -> None:
