@@ -247,7 +247,8 @@ class Cohort:
     def _hash(self, rounds: int) -> None:
         """The tokens of so many rounds are known and computed."""
         if not self._hashes:
-            self._hashed_rounds = max(self._hashed_rounds, rounds)
+            if rounds > self._hashed_rounds:
+                self._hashed_rounds = rounds
             return
         while self._hashed_rounds < rounds:
             self._hashed_rounds += 1

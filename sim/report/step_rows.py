@@ -106,9 +106,9 @@ class StepRows:
         rows = np.frombuffer(self._alike[: len(counts) * STEP.size], dtype=STEP_DTYPE)
         del self._alike[: runs * STEP.size], lengths[:runs]
         own = {
-            "start_s": np.array(self._start_s[:num_steps]),
-            "end_s": np.array(self._end_s[:num_steps]),
-            "free_blocks": np.array(self._free_blocks[:num_steps], dtype=np.int64),
+            "start_s": np.fromiter(self._start_s[:num_steps], np.float64, num_steps),
+            "end_s": np.fromiter(self._end_s[:num_steps], np.float64, num_steps),
+            "free_blocks": np.fromiter(self._free_blocks[:num_steps], np.int64, num_steps),
         }
         del self._start_s[:num_steps], self._end_s[:num_steps], self._free_blocks[:num_steps]
         return StepBlock({name: rows[name] for name in STEP_DTYPE.names or ()}, np.array(counts), own)
