@@ -23,7 +23,8 @@ from sim.latency.graphs import Graphs, capture_sizes
 from sim.latency.model import BOUNDS, UNITS
 from sim.latency.profile import ClientTerms
 from sim.output import result_directory, write_text_atomic
-from sim.report.units import counted, percent_tenths
+from sim.plurals import counted
+from sim.report.units import percent_tenths
 
 if TYPE_CHECKING:
     from pathlib import Path

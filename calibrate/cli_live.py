@@ -20,7 +20,8 @@ from sim.cli.paths import PathType
 from sim.cli.progress import counting
 from sim.cli.whole_table import show
 from sim.output import write_text_atomic
-from sim.report.units import counted, percent, signed_percent
+from sim.plurals import counted
+from sim.report.units import percent, signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

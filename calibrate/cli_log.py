@@ -20,7 +20,7 @@ from sim.cli.paths import PathType
 from sim.cli.progress import working
 from sim.errors import InputError
 from sim.json_file import read_json_object
-from sim.report.units import counted
+from sim.plurals import counted
 from sim.specs import gpu_names, gpu_spec
 
 if TYPE_CHECKING:

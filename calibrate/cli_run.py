@@ -18,7 +18,8 @@ from sim.cli.paths import PathType
 from sim.cli.whole_table import show
 from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.errors import InputError
-from sim.report.units import counted, percent, signed_percent
+from sim.plurals import counted
+from sim.report.units import percent, signed_percent
 from sim.workload import open_from, remarks
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from calibrate.torch_options import TorchCommand, device_of, make_bench, torch_o
 from sim.cli.numbers import FiniteRange
 from sim.cli.paths import PathType
 from sim.errors import InputError
-from sim.report.units import counted
+from sim.plurals import counted
 
 if TYPE_CHECKING:
     from pathlib import Path

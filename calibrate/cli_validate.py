@@ -22,7 +22,8 @@ from sim.cli.progress import counting, progress_bar
 from sim.cli.whole_table import show
 from sim.errors import InputError
 from sim.latency.profile import DEFAULT_PROFILE, Profile
-from sim.report.units import counted, percent_tenths, signed_percent
+from sim.plurals import counted
+from sim.report.units import percent_tenths, signed_percent
 from sim.sweeps.backends import MOST_JOBS
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from sim.cli.progress import counting
 from sim.errors import InputError
 from sim.hf_config import HfConfig
 from sim.json_file import read_json_object
-from sim.report.units import counted
+from sim.plurals import counted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,6 +20,7 @@ from calibrate.unknowns import CONTEXT_OF, fill, latent_sources
 from sim.errors import InputError
 from sim.latency.graphs import NO_GRAPHS, Graphs
 from sim.latency.model import BOUNDS, UNITS, FusedLaw
+from sim.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -179,7 +180,9 @@ def _require_shapes(samples: Samples, unknowns: int) -> None:
     totals = np.stack([filled.num_tokens, filled.num_seqs, filled.decode_context, filled.chunk_pairs])
     shapes = np.unique(totals, axis=1).shape[1]
     if shapes < unknowns:
-        raise InputError(field="samples", value=shapes, expected=f"at least {unknowns} different step shapes")
+        raise InputError(
+            field="samples", value=shapes, expected=f"at least {counted(unknowns, 'different step shape')}"
+        )
 
 
 # -- the search --------------------------------------------------------------------------------------------------------

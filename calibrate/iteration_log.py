@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from sim.errors import InputError
 from sim.input_file import read_lines
+from sim.plurals import counted
 
 if TYPE_CHECKING:
     import os
@@ -127,7 +128,7 @@ def read_iteration_log(path: str | os.PathLike[str]) -> IterationLog:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"damaged: {error}", file=path, expected="a whole gzip file") from error
     if not log.iterations:
-        what = f"{log.broken} broken iteration lines only" if log.broken else "no iteration lines"
+        what = f"{counted(log.broken, 'broken iteration line')} only" if log.broken else "no iteration lines"
         raise InputError(
             f"{what}, expected the log of vllm serve --enable-logging-iteration-details --no-async-scheduling",
             file=path,

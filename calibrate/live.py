@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sim.core.config import SchedulerConfig
+from sim.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -132,7 +133,7 @@ class Cell:
     def title(self) -> str:
         """For tables: the token budget, the blocks where they are few, the rate."""
         blocks = self.setting.num_gpu_blocks_override
-        few = "" if blocks is None else f", {blocks} blocks"
+        few = "" if blocks is None else f", {counted(blocks, 'block')}"
         return f"{self.setting.max_num_batched_tokens}{few} @ {self.load.title}"
 
 

@@ -22,7 +22,7 @@ from sim.errors import InputError
 from sim.experiment import simulate
 from sim.latency.model import UNITS
 from sim.latency.profile import ClientTerms, Profile
-from sim.report.units import counted
+from sim.plurals import counted
 from sim.specs import ModelSpec
 from workloads import read_trace
 

@@ -21,6 +21,7 @@ from calibrate.live import Load
 from calibrate.processes import Bench, bench_process, counter, labels, pin, start_server, stop, wait_ready
 from sim.errors import InputError
 from sim.output import write_text_atomic
+from sim.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,7 +170,9 @@ class LiveRuns:
         bench.run(args, folder / "bench.log", _RUN_LIMIT_S)
         result = json.loads((folder / "bench.json").read_text(encoding="utf-8"))
         if result["failed"]:
-            raise InputError(f"{result['failed']} of {load.num_prompts} requests failed", file=folder / "bench.log")
+            raise InputError(
+                f"{result['failed']} of {counted(load.num_prompts, 'request')} failed", file=folder / "bench.log"
+            )
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from calibrate.expert_tables import ExpertKernels
 from calibrate.samples import KERNELS, NO_GRAPH, Samples, TimedStep
 from calibrate.table_file import read_table, timed
 from sim.errors import InputError
+from sim.plurals import counted
 from sim.specs import ParallelSpec
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class OpTables:
         heads, kv_heads = model.num_heads // tp, model.kv_heads_per_gpu(ParallelSpec(tp))
         found = _with_heads(table, heads, kv_heads, prompts=kind == "context")
         if found is None:
-            value, field = f"{heads} with {kv_heads} KV heads", "num_heads"
+            value, field = f"{heads} with {counted(kv_heads, 'KV head')}", "num_heads"
             raise InputError(file=file, field=field, value=value, expected="heads that were timed, or parts of such")
         return found
 

@@ -14,8 +14,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from calibrate.fit import predict, thinned_rows
 from calibrate.unknowns import fill
+from sim.plurals import counted
 from sim.report.plots import FAINT, GRID, PALETTE, STYLE, save_figure, titled_figure
-from sim.report.units import counted
 
 if TYPE_CHECKING:
     from pathlib import Path

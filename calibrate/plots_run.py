@@ -12,8 +12,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
+from sim.plurals import counted
 from sim.report.plots import FAINT, PALETTE, STYLE, save_figure, titled_figure
-from sim.report.units import counted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,8 @@ from calibrate.host import host_errors
 from calibrate.physics import rates
 from calibrate.plots import LAW, PREDICTED, RESIDUALS, plot_law, plot_predicted, plot_residuals
 from sim.latency.model import UNITS
-from sim.report.units import counted, percent, percent_tenths, signed_percent
+from sim.plurals import counted
+from sim.report.units import percent, percent_tenths, signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -13,7 +13,7 @@ import pandas as pd
 
 from sim.errors import InputError
 from sim.input_file import TABLE_BYTES, input_file
-from sim.report.units import counted
+from sim.plurals import counted
 from workloads.readers.row import IDLE_START_S
 
 if TYPE_CHECKING:

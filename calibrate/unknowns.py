@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sim.report.units import counted
+from sim.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

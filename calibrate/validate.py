@@ -15,8 +15,8 @@ from calibrate.step_cycles import StepCycles
 from sim.config import EngineConfig
 from sim.errors import InputError
 from sim.experiment import settle, simulate
+from sim.plurals import counted
 from sim.report.bench.compare import plain_model
-from sim.report.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -18,6 +18,7 @@ from sim.errors import InputError
 from sim.host import HostMemory, host_memory
 from sim.kv_choice import BlockCount, KvChoice
 from sim.memory import KvCapacity, longest_request
+from sim.plurals import counted
 from sim.specs import KV_DTYPE_BYTES
 from sim.speculative import Rates, Settings, Speculation, read_speculation
 from sim.without_effect import NOT_BUILT, flag_name, notes
@@ -189,7 +190,7 @@ class EngineConfig:
         drafter = drafter_size(speculation, model, said.drafter_cost)
         kv = BlockCount(self, measured, said, gpu, model).choose(tokens, seqs, drafter)
         if kv.num_blocks < 2:
-            expected = f"one of which more fit into the KV cache: there are {kv.num_blocks} such blocks"
+            expected = f"one of which more fit into the KV cache than {counted(kv.num_blocks, 'such block')}"
             raise InputError(field="block_size", value=kv.block_size, expected=expected)
         longest = longest_request(kv.num_blocks, kv.block_size)
         length = min(length, longest) if said.max_model_len == AUTO_LENGTH else length

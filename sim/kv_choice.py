@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sim.errors import InputError
 from sim.memory import MemoryPlan, kv_blocks, plan_memory
+from sim.plurals import counted
 from sim.specs import ParallelSpec
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ def window_note(said: EngineConfig, model: ModelSpec | None) -> str | None:
     if model is None or not model.num_window_layers or said.disable_hybrid_kv_cache_manager:
         return None
     return (
-        f"{model.num_window_layers} of {model.num_layers} layers of {model.name} look back on {model.window} tokens"
-        " only; here they keep the KV of all, as with --disable-hybrid-kv-cache-manager: without it vLLM has room for"
-        " more requests"
+        f"{model.num_window_layers} of {counted(model.num_layers, 'layer')} of {model.name} look back on"
+        f" {counted(model.window, 'token')} only; here they keep the KV of all, as with"
+        " --disable-hybrid-kv-cache-manager: without it vLLM has room for more requests"
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from sim.errors import InputError
 from sim.hf_config import DTYPE_BYTES, EXPERTS_ONLY, HfConfig, Source
+from sim.plurals import counted
 
 CATALOG = Path(__file__).parent / "catalog"
 
@@ -180,7 +181,8 @@ class ModelSpec:
         """KV heads that one GPU keeps: at least one, copied where there are more GPUs than heads. vLLM's refusals."""
         tp = parallel.tensor_parallel_size
         if self.num_heads % tp or (self.num_kv_heads % tp and tp % self.num_kv_heads):
-            expected = f"a size that divides {self.num_heads} attention heads and fits {self.num_kv_heads} KV heads"
+            heads, kv_heads = counted(self.num_heads, "attention head"), counted(self.num_kv_heads, "KV head")
+            expected = f"a size that divides {heads} and fits {kv_heads}"
             raise InputError(field="tensor_parallel_size", value=tp, expected=expected)
         return max(1, self.num_kv_heads // tp)
 

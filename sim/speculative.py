@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from sim.errors import InputError
 from sim.json_file import NOT_JSON
+from sim.plurals import counted
 
 if TYPE_CHECKING:
     from sim.config import EngineConfig
@@ -246,7 +247,9 @@ def _checked_rates(name: str, rates: object, count: int) -> tuple[float, ...]:
         and all(later <= earlier for earlier, later in pairwise(rates))
     ):
         return tuple(map(float, rates))
-    expected = f"{count} numbers from 0 to 1, none above the one before: the share of drafts accepted up to there"
+    expected = (
+        f"{counted(count, 'number')} from 0 to 1, none above the one before: the share of drafts accepted up to there"
+    )
     raise InputError(field=name, value=rates, expected=expected)
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from sim.report.units import counted
+from sim.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,7 +17,7 @@ from sim.cli.flags import EngineCommand, engine_config, engine_options
 from sim.errors import InputError
 from sim.kv_choice import window_note
 from sim.memory import GIB
-from sim.report.units import counted
+from sim.plurals import counted
 from sim.specs import ParallelSpec, gpu_names, gpu_spec, model_spec
 
 if TYPE_CHECKING:

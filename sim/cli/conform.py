@@ -12,7 +12,7 @@ from sim.cli.flags import given
 from sim.cli.paths import PathType
 from sim.cli.progress import counting
 from sim.conformance import Conformance, Difference, read_cases
-from sim.report.units import counted
+from sim.plurals import counted
 
 if TYPE_CHECKING:
     from pathlib import Path

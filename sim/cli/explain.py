@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sim.cli.paths import PathType
+from sim.plurals import counted
 from sim.report.explain import explain
 from sim.report.explain.words import binding, cause_of, how_often, load, work, worst_gaps
-from sim.report.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -20,7 +20,7 @@ from sim.cli.workload_flags import TRACE_HELP, workload_options
 from sim.interrupt import SecondCtrlC, handling_ctrl_c
 from sim.latency.profile import DEFAULT_PROFILE
 from sim.output import result_directory
-from sim.report.units import counted
+from sim.plurals import counted
 from sim.workload import open_from, remarks
 
 if TYPE_CHECKING:

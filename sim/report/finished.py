@@ -14,6 +14,7 @@ from sim.errors import InputError
 from sim.input_file import RESULT_BYTES
 from sim.json_file import read_json_object
 from sim.latency.fields import Fields
+from sim.plurals import counted
 from sim.report.request_rows import REQUEST_COLUMNS
 from sim.report.run_columns import require_columns
 from sim.report.run_meta import require_meta
@@ -55,8 +56,8 @@ def read_finished(folder: Path) -> FinishedRun:
     require_this_version(frames, str(folder))
     if said.table.get("num_prompts") != len(frames.requests):
         raise InputError(
-            f"{folder}: {RESULT_FILE} is of {said.table.get('num_prompts')} requests, {REQUESTS_FILE} of"
-            f" {len(frames.requests)}: they are of different runs"
+            f"{folder}: {RESULT_FILE} says num_prompts {said.table.get('num_prompts')}, {REQUESTS_FILE} has"
+            f" {counted(len(frames.requests), 'request')}: they are of different runs"
         )
     if any(sim.get(name) != frames.meta.get(name) for name in ("trace", "seed")):
         raise InputError(f"{folder}: {RESULT_FILE} and {REQUESTS_FILE} are of different runs")

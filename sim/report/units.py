@@ -33,12 +33,6 @@ def as_duration(value_s: float) -> str:
     return f"{whole_s // 3600} h {whole_s % 3600 // 60} min"
 
 
-def counted(number: float, noun: str) -> str:
-    """How many of something whose plural has an s: 1 step, 2,000 requests, no 1 requests."""
-    told = f"{number:,.0f}"
-    return f"{told} {noun}" if told == "1" else f"{told} {noun}s"
-
-
 def percent(share: float) -> str:
     """A share in two figures: 100 %, 21 %, 0.7 %; one that would round to nothing is told apart from nothing."""
     value = 100 * share

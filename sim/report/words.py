@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.plurals import counted
 from sim.report.insight import held_at_client, kv_usage
-from sim.report.units import as_ms, counted, percent
+from sim.report.units import as_ms, percent
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,8 +12,9 @@ import matplotlib as mpl
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from matplotlib.transforms import Bbox
 
+from sim.plurals import counted
 from sim.report.plots import FAINT, GRID, INK, PALETTE, STYLE, any_script, note, save_figure, titled_figure
-from sim.report.units import as_ms, counted
+from sim.report.units import as_ms
 from sim.sweeps.answers import load_axis
 from sim.sweeps.words import said, spelled
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from sim.report.units import counted, percent_tenths, signed_percent
+from sim.plurals import counted
+from sim.report.units import percent_tenths, signed_percent
 from sim.sweeps.answers import load_axis
 from sim.sweeps.table import RATES
 

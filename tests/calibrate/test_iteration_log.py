@@ -141,7 +141,7 @@ def test_a_log_that_does_not_say_is_taken_on_somebodys_word_only() -> None:
     log.require_synchronous(assume=True)
 
 
-@pytest.mark.parametrize(("text", "told"), [("", "no iteration lines"), (new(0)[:90], "1 broken iteration lines only")])
+@pytest.mark.parametrize(("text", "told"), [("", "no iteration lines"), (new(0)[:90], "1 broken iteration line only")])
 def test_a_log_without_steps_is_refused(tmp_path: Path, text: str, told: str) -> None:
     file = tmp_path / "server.log"
     file.write_text(text, encoding="utf-8")

@@ -14,8 +14,8 @@ import pandas as pd
 
 from sim.errors import InputError, one_line
 from sim.latency.fields import Fields
+from sim.plurals import counted
 from sim.report.bench.run import BenchRun
-from sim.report.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

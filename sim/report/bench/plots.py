@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 
+from sim.plurals import counted
 from sim.report.curves import spread_ms, spread_top
 from sim.report.plots import FAINT, GRID, PALETTE, STYLE, finish_spread, save_figure, titled_figure
 from sim.report.units import signed_percent
@@ -98,7 +99,9 @@ def _headline(told: Comparison) -> str:
 
 
 def _errors(pairs: Mapping[str, Comparison], path: Path) -> None:
-    figure = titled_figure(1.6 + 0.34 * len(pairs), f"Errors of {len(pairs)} runs, simulated over real", "0 is right")
+    figure = titled_figure(
+        1.6 + 0.34 * len(pairs), f"Errors of {counted(len(pairs), 'run')}, simulated over real", "0 is right"
+    )
     panels = figure.subplots(1, len(_ERRORS), sharey=True)
     rows = np.arange(len(pairs))[::-1]
     for panel, (key, title) in zip(panels, _ERRORS.items(), strict=True):

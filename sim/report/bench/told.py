@@ -7,8 +7,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from sim.errors import one_line
+from sim.plurals import counted
 from sim.report.bench.laws import LITTLE
-from sim.report.units import counted, percent_tenths, signed_percent
+from sim.report.units import percent_tenths, signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -15,6 +15,7 @@ import pandas as pd
 
 from sim.errors import InputError
 from sim.latency.fields import MOST, Fields
+from sim.plurals import counted
 from sim.report.bench.run import THROUGHPUTS, BenchRun
 from sim.report.units import percent
 
@@ -121,7 +122,8 @@ def _cautions(sim: Mapping[str, Any]) -> list[str]:
     told = []
     if sim.get("partial"):
         unfinished = sim.get("unfinished")
-        told.append(f"cut short: {unfinished} request{'' if unfinished == 1 else 's'} unfinished")
+        of = counted(unfinished, "request") if isinstance(unfinished, int) else "some requests"
+        told.append(f"cut short: {of} unfinished")
     load = sim.get("load")
     if isinstance(load, dict) and load.get("ordering_only"):
         told.append("at its capacity: its waiting times are good for ordering settings, not as numbers")

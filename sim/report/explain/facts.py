@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sim.plurals import counted
 from sim.report.explain.knobs import waiting_for_blocks
-from sim.report.units import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sim.core.step import Limit
+from sim.plurals import counted
 from sim.report.explain.explanation import Ending, Knob
-from sim.report.units import counted, percent
+from sim.report.units import percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
+from sim.plurals import counted
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
 from sim.report.explain.knobs import waiting_for_blocks
-from sim.report.units import counted, percent
+from sim.report.units import percent
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sim.plurals import counted
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
 from sim.report.insight import link_busy_share
-from sim.report.units import counted, percent
+from sim.report.units import percent
 
 if TYPE_CHECKING:
     from sim.report.explain.facts import Facts

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sim.plurals import counted
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
-from sim.report.units import counted, percent
+from sim.report.units import percent
 
 if TYPE_CHECKING:
     from sim.report.explain.facts import Facts

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sim.plurals import counted
 from sim.report.explain.explanation import Finding
 from sim.report.explain.facts import MATTERS
 from sim.report.explain.knobs import cut_by_threshold, full_steps, unchunked
-from sim.report.units import counted, percent
+from sim.report.units import percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

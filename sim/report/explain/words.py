@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.report.units import counted, percent
+from sim.plurals import counted
+from sim.report.units import percent
 
 if TYPE_CHECKING:
     from sim.report.explain.explanation import Explanation, Gap, Knob

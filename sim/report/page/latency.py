@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sim.plurals import counted
 from sim.report.insight import ttft_parts_s
 from sim.report.page.html import paragraph, plot, prose, section, table, text
 from sim.report.page.numbers import spread, wait_groups
-from sim.report.units import as_ms, counted
+from sim.report.units import as_ms
 from sim.report.words import latency_headline
 
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sim.plurals import counted
 from sim.report.console import bench_table, sim_table
 from sim.report.page.html import facts, paragraph, section, text
 from sim.report.page.latency import latency_section, spreads, waiting_section
 from sim.report.page.numbers import end_s, over_time
 from sim.report.page.over_time import over_time_section, panels
 from sim.report.summary import latencies_s
-from sim.report.units import as_duration, as_ms, counted, percent
+from sim.report.units import as_duration, as_ms, percent
 from sim.report.words import provenance
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sim.report.units import counted, percent, percent_tenths
+from sim.plurals import counted
+from sim.report.units import percent, percent_tenths
 from sim.sweeps.preemption.comparison import EVEN, KV, LINK, MODE, PLACE, SEQS
 from sim.sweeps.words import aligned, figure
 

@@ -183,7 +183,9 @@ class TestBadInput:
 
     def test_files_of_two_runs(self, elpase, folder) -> None:
         rewrite(folder / "requests.parquet", lambda table, meta: (table.slice(0, 7), meta))
-        expected = f"{folder}: result.json is of 60 requests, requests.parquet of 7: they are of different runs"
+        expected = (
+            f"{folder}: result.json says num_prompts 60, requests.parquet has 7 requests: they are of different runs"
+        )
         assert elpase("explain", folder).error == expected
 
     def test_tables_of_two_runs(self, elpase, folder) -> None:

@@ -94,7 +94,9 @@ def test_files_of_two_runs(run: Path, elpase) -> None:
     said = json.loads((run / "result.json").read_text(encoding="utf-8"))
     (run / "result.json").write_text(json.dumps(said | {"num_prompts": 31}), encoding="utf-8")
     error = elpase("report", run).error
-    assert error == f"{run}: result.json is of 31 requests, requests.parquet of 30: they are of different runs"
+    assert (
+        error == f"{run}: result.json says num_prompts 31, requests.parquet has 30 requests: they are of different runs"
+    )
     sim = said["sim"] | {"seed": 5}
     (run / "result.json").write_text(json.dumps(said | {"sim": sim}), encoding="utf-8")
     assert elpase("report", run).error == f"{run}: result.json and requests.parquet are of different runs"

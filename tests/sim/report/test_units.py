@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.report.units import counted, percent, percent_tenths, signed_percent
+from sim.report.units import percent, percent_tenths, signed_percent
 
 
 @pytest.mark.parametrize(
@@ -13,14 +13,6 @@ from sim.report.units import counted, percent, percent_tenths, signed_percent
 )
 def test_a_share_has_two_figures(share: float, told: str) -> None:
     assert percent(share) == told
-
-
-@pytest.mark.parametrize(
-    ("number", "told"),
-    [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (1000, "1,000 steps"), (0.96, "1 step"), (1.6, "2 steps")],
-)
-def test_one_is_no_plural(number: float, told: str) -> None:
-    assert counted(number, "step") == told
 
 
 def test_a_column_and_a_change_have_tenths_and_tell_what_is_not_a_number() -> None:
