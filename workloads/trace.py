@@ -136,16 +136,27 @@ class Trace:
         self.at_most = min((n for n in (size, selection.limit) if n is not None), default=None)
 
     def __iter__(self) -> Iterator[Request]:
-        self.skipped = Counter()
+        chosen, skipped = self._selection, Counter[str]()
+        start_s, end_s = chosen.start_s or 0.0, math.inf if chosen.end_s is None else chosen.end_s
+        self.skipped = skipped
+        gone: set[str] = set()
         count = 0
-        for row in self._usable(self.skipped):
-            count += 1
-            self.prioritized = self.prioritized or row.request.priority != 0
-            yield self._rated(row.request)
-            if count == self._selection.limit:
-                return
+        for row in self._rows():
+            request = row.request
+            self.zero_s, self._latest_s = row.zero_s, request.arrival_s
+            if request.arrival_s >= end_s:
+                break
+            if request.arrival_s >= start_s and self._usable(row, gone, skipped):
+                count += 1
+                self.prioritized = self.prioritized or request.priority != 0
+                yield self._rated(request)
+                if count == chosen.limit:
+                    return
+            # Only turns of sessions name their outputs, so nothing is remembered of a trace's skipped rows.
+            elif request.output_content is not None:
+                gone.add(request.request_id)
         if count == 0:
-            told = ", ".join(f"{n} skipped: {reason}" for reason, n in self.skipped.items())
+            told = ", ".join(f"{n} skipped: {reason}" for reason, n in skipped.items())
             told = told or f"none in the window, the last one read is at {self._latest_s:.10g} s"
             raise TraceError(file=self.name, field="requests", value=told, expected="at least one that can be used")
 
@@ -155,33 +166,17 @@ class Trace:
         moved = [f"{self.name} starts at {self.zero_s:,.10g} s: arrivals count from there"] if self.zero_s else []
         return [*self.remarks, *moved, *skipped]
 
-    def _usable(self, skipped: Counter[str]) -> Iterator[Row]:
-        gone: set[str] = set()
-        for row in self._window(gone):
-            complaint = self._selection.complaint(row)
-            if complaint is None and row.request.after in gone:
-                complaint = Complaint(FOLLOWS_SKIPPED, "after", row.request.after, "a turn that is not skipped")
-            if complaint is None:
-                yield row
-                continue
-            if self._selection.strict:
-                _, field, value, expected = complaint
-                raise TraceError(file=self.name, line=row.line, field=field, value=value, expected=expected)
-            skipped[complaint.reason] += 1
-            # Only turns of sessions name their outputs, so nothing is remembered of a trace's skipped rows.
-            if row.request.output_content is not None:
-                gone.add(row.request.request_id)
-
-    def _window(self, gone: set[str]) -> Iterator[Row]:
-        start_s, end_s = self._selection.start_s or 0.0, self._selection.end_s
-        for row in self._rows():
-            self.zero_s, self._latest_s = row.zero_s, row.request.arrival_s
-            if end_s is not None and row.request.arrival_s >= end_s:
-                return
-            if row.request.arrival_s >= start_s:
-                yield row
-            elif row.request.output_content is not None:
-                gone.add(row.request.request_id)
+    def _usable(self, row: Row, gone: set[str], skipped: Counter[str]) -> bool:
+        complaint = self._selection.complaint(row)
+        if complaint is None and row.request.after in gone:
+            complaint = Complaint(FOLLOWS_SKIPPED, "after", row.request.after, "a turn that is not skipped")
+        if complaint is None:
+            return True
+        if self._selection.strict:
+            _, field, value, expected = complaint
+            raise TraceError(file=self.name, line=row.line, field=field, value=value, expected=expected)
+        skipped[complaint.reason] += 1
+        return False
 
     def _rated(self, request: Request) -> Request:
         chosen = self._selection
@@ -217,7 +212,7 @@ def read_trace(
     """
     # Whoever draws requests does without them.
     from workloads.readers.dialects import detect, reader
-    from workloads.readers.source import count_lines, read_head
+    from workloads.readers.source import Place, count_lines, read_head
 
     selection = Selection(strict, max_model_len, rate_scale, limit, start_s, end_s)
     if format not in ("auto", *FORMATS):
@@ -225,7 +220,7 @@ def read_trace(
     if not str(path):
         raise TraceError(field="path", value="", expected="the name of a file")  # not the current folder
     path = Path(path)
-    read_head(path)
+    read_head(Place(path))
     form = detect(path) if format == "auto" else format
     rows = reader(form, seed=seed)
     size = None if form == "vllm-bench" else count_lines(path)  # that one is lists, not lines

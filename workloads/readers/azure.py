@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from workloads.readers.row import Place, in_order, tokens
-from workloads.readers.table import read_table
+from workloads.readers.row import in_order, tokens
+from workloads.readers.source import Place
+from workloads.readers.table import read_columns
 from workloads.request import Request
 from workloads.trace import Row
 
@@ -27,17 +29,17 @@ _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 def rows(path: Path) -> Iterator[Row]:
     """Each row of the trace at `path`; arrivals count from the first row."""
+    place = Place(path)
     first = before = None
     stamp_name, prompt_name, output_name = COLUMNS
-    for index, (place, cells) in enumerate(read_table(path, COLUMNS)):
-        stamp = cells[stamp_name.lower()]
+    for index, (stamp, prompt, output) in enumerate(read_columns(place, COLUMNS)):
         now = in_order(place, stamp_name, stamp, _nanoseconds(place, stamp), before)
         first, before = (now if first is None else first), now
         request = Request(
             request_id=f"azure-{index}",
             arrival_s=(now - first) / 1e9,
-            prompt_tokens=tokens(place, prompt_name, cells[prompt_name.lower()]),
-            output_tokens=tokens(place, output_name, cells[output_name.lower()]),
+            prompt_tokens=tokens(place, prompt_name, prompt),
+            output_tokens=tokens(place, output_name, output),
         )
         yield Row(request, place.line, prompt_name, output_name)
 
@@ -49,8 +51,14 @@ def _nanoseconds(place: Place, stamp: str) -> int:
         raise place.error(COLUMNS[0], stamp, expected)
     day, clock, fraction, zone = match.groups()
     try:
-        moment = datetime.fromisoformat(f"{day}T{clock}{(zone or '+00:00').replace('Z', '+00:00')}")
+        second = _second(day, clock, zone or "+00:00")
     except ValueError as error:
         raise place.error(COLUMNS[0], stamp, f"{expected} ({error})") from error
-    since = moment - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 10**9 + int((fraction or "").ljust(9, "0"))
+    return second * 10**9 + int((fraction or "").ljust(9, "0"))
+
+
+@lru_cache(maxsize=1)  # many rows in a row are of the same second
+def _second(day: str, clock: str, zone: str) -> int:
+    """Seconds since 1970."""
+    since = datetime.fromisoformat(f"{day}T{clock}{zone.replace('Z', '+00:00')}") - _EPOCH
+    return since.days * 86_400 + since.seconds

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workloads.readers.row import StampClock, tokens
-from workloads.readers.table import read_table
+from workloads.readers.source import Place
+from workloads.readers.table import read_columns
 from workloads.request import Request
 from workloads.trace import Row
 
@@ -23,13 +24,14 @@ COLUMNS = ("Timestamp", "Request tokens", "Response tokens")
 
 def rows(path: Path) -> Iterator[Row]:
     """Each row of the trace at `path`; arrivals count from the first row, since later files start days in."""
+    place = Place(path)
     clock = StampClock(idle_start_s=0.0)
     stamp_name, prompt_name, output_name = COLUMNS
-    for index, (place, cells) in enumerate(read_table(path, COLUMNS)):
+    for index, (stamp, prompt, output) in enumerate(read_columns(place, COLUMNS)):
         request = Request(
             request_id=f"burstgpt-{index}",
-            arrival_s=clock.read(place, stamp_name, cells[stamp_name.lower()]),
-            prompt_tokens=tokens(place, prompt_name, cells[prompt_name.lower()]),
-            output_tokens=tokens(place, output_name, cells[output_name.lower()]),
+            arrival_s=clock.read(place, stamp_name, stamp),
+            prompt_tokens=tokens(place, prompt_name, prompt),
+            output_tokens=tokens(place, output_name, output),
         )
         yield Row(request, place.line, prompt_name, output_name)

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from workloads.readers import FORMATS, azure, burstgpt, mooncake, plain, vllm_bench
-from workloads.readers.row import Place, json_object
-from workloads.readers.source import read_head
+from workloads.readers.row import json_object
+from workloads.readers.source import Place, read_head
 from workloads.readers.table import header_names
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ _RESULT_KEYS = {*vllm_bench.KEYS, "request_throughput"}
 
 def detect(path: Path) -> str:
     """The format of the trace at `path`, from its first line. Raises `TraceError` for none, and for more than one."""
-    line, text, whole = read_head(path)
-    place = Place(path, line)
+    place = Place(path)
+    text, whole = read_head(place)
     found = _json_dialects(place, text, whole=whole) if text[0] in "{[" else _csv_dialects(place, text)
     if len(found) != 1:
         known = "; ".join(f"{name} ({look})" for name, look in FORMATS.items())

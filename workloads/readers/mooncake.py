@@ -12,11 +12,12 @@ is a minute or later.
 from __future__ import annotations
 
 from itertools import chain, groupby, pairwise
+from operator import itemgetter
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from workloads.readers.row import Place, StampClock, integer, json_object, member, tokens
-from workloads.readers.source import read_lines
+from workloads.readers.row import StampClock, integers, json_object, tokens
+from workloads.readers.source import Place, read_lines
 from workloads.request import MAX_ID, Request
 from workloads.trace import Row
 
@@ -35,7 +36,7 @@ _LOOK_AHEAD_ROWS = 4096
 
 
 class _Entry(NamedTuple):
-    place: Place
+    line: int | None
     stamp_ms: float
     prompt_tokens: int
     output_tokens: int
@@ -60,18 +61,23 @@ def rows(path: Path, *, seed: int) -> Iterator[Row]:
             output_tokens=entry.output_tokens,
             content=entry.content,
         )
-        yield Row(request, entry.place.line, "input_length", "output_length", clock.zero_s)
+        yield Row(request, entry.line, "input_length", "output_length", clock.zero_s)
 
 
 def _entries(path: Path, clock: StampClock) -> Iterator[_Entry]:
-    for line, text in read_lines(path):
-        place = Place(path, line)
+    place = Place(path)
+    values = itemgetter(*KEYS)
+    for text in read_lines(place):
         record = json_object(place, text)
-        stamp, prompt, output, hash_ids = (member(place, record, key) for key in KEYS)
+        try:
+            stamp, prompt, output, hash_ids = values(record)
+        except KeyError as error:
+            key = error.args[0]
+            raise place.error(key, f"keys {', '.join(record)}", f"a key {key!r}") from error
         now = clock.read(place, "timestamp", stamp)
         prompt_tokens = tokens(place, "input_length", prompt)
         output_tokens = tokens(place, "output_length", output)
-        yield _Entry(place, now, prompt_tokens, output_tokens, _content(place, hash_ids, prompt_tokens))
+        yield _Entry(place.line, now, prompt_tokens, output_tokens, _content(place, hash_ids, prompt_tokens))
 
 
 def _content(place: Place, hash_ids: object, prompt_tokens: int) -> tuple[tuple[int, int], ...]:
@@ -80,8 +86,11 @@ def _content(place: Place, hash_ids: object, prompt_tokens: int) -> tuple[tuple[
         raise place.error(
             "hash_ids", hash_ids, f"a list of {blocks} ids, one per {BLOCK_TOKENS} of the prompt's tokens"
         )
-    ids = (integer(place, "hash_ids", one, low=0, high=MAX_ID) for one in hash_ids)
-    return tuple((one, min(BLOCK_TOKENS, prompt_tokens - i * BLOCK_TOKENS)) for i, one in enumerate(ids))
+    ids = integers(place, "hash_ids", hash_ids, low=0, high=MAX_ID)
+    sizes = [BLOCK_TOKENS] * blocks
+    if rest := prompt_tokens % BLOCK_TOKENS:
+        sizes[-1] = rest
+    return tuple(zip(ids, sizes, strict=True))
 
 
 def _look_ahead(entries: Iterator[_Entry]) -> list[_Entry]:

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workloads.readers.row import Place, StampClock, integer, json_object, tokens
-from workloads.readers.source import read_lines
-from workloads.readers.table import read_table
+from workloads.readers.row import StampClock, integer, json_object, tokens
+from workloads.readers.source import Place, read_lines
+from workloads.readers.table import read_records
 from workloads.request import MAX_ID, Request, is_text
 from workloads.trace import Row
 
@@ -34,13 +34,14 @@ OUTPUT = ("output_tokens", "output_len", "completion_tokens", "num_decode_tokens
 
 def csv_rows(path: Path) -> Iterator[Row]:
     """Each row of the CSV file at `path`."""
-    return _rows(read_table(path, ()), "csv", shares=False)
+    place = Place(path)
+    return _rows(place, read_records(place), "csv", shares=False)
 
 
 def jsonl_rows(path: Path) -> Iterator[Row]:
     """Each line of the JSON lines file at `path`."""
-    places = ((Place(path, line), text) for line, text in read_lines(path))
-    return _rows(((place, json_object(place, text)) for place, text in places), "jsonl", shares=True)
+    place = Place(path)
+    return _rows(place, (json_object(place, text) for text in read_lines(place)), "jsonl", shares=True)
 
 
 def speaks(names: Iterable[str]) -> bool:
@@ -49,12 +50,16 @@ def speaks(names: Iterable[str]) -> bool:
     return all(found.intersection(known) for known in (ARRIVAL, PROMPT, OUTPUT))
 
 
-def _rows(records: Iterable[tuple[Place, Mapping[str, Any]]], dialect: str, *, shares: bool) -> Iterator[Row]:
+def _rows(place: Place, records: Iterable[Mapping[str, Any]], dialect: str, *, shares: bool) -> Iterator[Row]:
     clock = StampClock()
     # The ids that the file gives itself are all that is remembered of it: results are told apart by them.
     seen: set[str] = set()
-    for index, (place, record) in enumerate(records):
-        arrival, prompt, output = (_only(place, record, known) for known in (ARRIVAL, PROMPT, OUTPUT))
+    names: list[str] | None = None
+    arrival = prompt = output = ""
+    for index, record in enumerate(records):
+        if list(record) != names:  # never in CSV, seldom in JSON lines
+            names = list(record)
+            arrival, prompt, output = (_only(place, names, known) for known in (ARRIVAL, PROMPT, OUTPUT))
         arrival_s = clock.read(place, arrival, record[arrival])
         prompt_tokens = tokens(place, prompt, record[prompt])
         request = Request(
@@ -69,10 +74,10 @@ def _rows(records: Iterable[tuple[Place, Mapping[str, Any]]], dialect: str, *, s
         yield Row(request, place.line, prompt, output, clock.zero_s)
 
 
-def _only(place: Place, record: Mapping[str, Any], known: tuple[str, ...]) -> str:
-    found = [name for name in known if name in record]
+def _only(place: Place, names: list[str], known: tuple[str, ...]) -> str:
+    found = [name for name in known if name in names]
     if len(found) != 1:
-        raise place.error(known[0], f"names {', '.join(record)}", f"exactly one of {', '.join(known)}")
+        raise place.error(known[0], f"names {', '.join(names)}", f"exactly one of {', '.join(known)}")
     return found[0]
 
 

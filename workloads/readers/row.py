@@ -1,4 +1,4 @@
-"""One line of a trace, checked: where it stands, its numbers, and the request that it becomes.
+"""The values of a line of a trace, checked: JSON's, or the text of a CSV file's cells.
 
 Not for a dialect's names and units. The one idea: a reader hands each value to a function here, which returns a number
 in range or says what is wrong with it.
@@ -10,14 +10,11 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from workloads.errors import TraceError
+from workloads.readers.source import Place
 from workloads.request import MAX_TOKENS
 from workloads.trace import MAX_SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LATEST_S = 1e10
 """A stamp's own clock may count since 1970: this is the year 2286."""
@@ -27,18 +24,8 @@ IDLE_START_S = 60.0
 _EXACT = 2.0**53
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A line of a file (None: the file as a whole)."""
-
-    file: Path
-    line: int | None
-
-    def error(self, field: str, value: object, expected: str) -> TraceError:
-        """What is wrong here, to be raised."""
-        return TraceError(file=self.file, line=self.line, field=field, value=value, expected=expected)
+_FEW_DIGITS = 9
+"""They make no number above MAX_TOKENS."""
 
 
 def integer(place: Place, field: str, value: object, *, low: int, high: int) -> int:
@@ -54,6 +41,14 @@ def integer(place: Place, field: str, value: object, *, low: int, high: int) -> 
     if not isinstance(number, int) or isinstance(number, bool) or not low <= number <= high:
         raise place.error(field, value, f"an integer from {low} to {high}")
     return number
+
+
+def integers(place: Place, field: str, values: list[Any], *, low: int, high: int) -> list[int]:
+    """Each of `values`, as `integer` reads it."""
+    # In C: there are dozens of them in a line.
+    if set(map(type, values)) == {int} and low <= min(values) and max(values) <= high:
+        return values
+    return [integer(place, field, value, low=low, high=high) for value in values]
 
 
 @dataclass(slots=True)
@@ -89,6 +84,11 @@ class StampClock:
 
 def tokens(place: Place, field: str, value: object) -> int:
     """`value` as a number of tokens. 0 is read: whether such a row can be used is decided later."""
+    # Nearly all are whole numbers, plainly written.
+    if isinstance(value, str) and len(value) <= _FEW_DIGITS and value.isdigit() and value.isascii():
+        return int(value)
+    if type(value) is int and 0 <= value <= MAX_TOKENS:
+        return value
     return integer(place, field, value, low=0, high=MAX_TOKENS)
 
 
@@ -98,7 +98,7 @@ def number(place: Place, field: str, value: object, *, high: float, unit: str = 
     if isinstance(value, str):
         if _NUMBER.fullmatch(value):
             parsed = float(value)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
         # JSON integers may be too large for a float.
         parsed = float(value) if abs(value) <= high else math.inf
     if not 0.0 <= parsed <= high:
@@ -114,17 +114,12 @@ def in_order(place: Place, field: str, shown: object, now: float, before: float 
     return now
 
 
-def member(place: Place, record: dict[str, Any], key: str) -> Any:
-    """`record[key]`, or an error that shows the keys that are there."""
-    if key not in record:
-        raise place.error(key, f"keys {', '.join(record)}", f"a key {key!r}")
-    return record[key]
-
-
 def json_object(place: Place, text: str) -> dict[str, Any]:
     """`text` as one JSON object, each key once."""
     try:
-        value = json.loads(text, object_pairs_hook=_unique)
+        if text.startswith("\ufeff"):  # between files that were joined; in json.loads's words
+            raise json.JSONDecodeError("Unexpected UTF-8 BOM (decode using utf-8-sig)", text, 0)
+        value = _DECODER.decode(text)
     except _TwiceError as error:
         raise place.error("key", error.args[0], "each key once") from error
     except json.JSONDecodeError as error:
@@ -148,3 +143,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         raise _TwiceError(next(name for name in found if names.count(name) > 1))
     return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+"""What `json.loads` would make anew for each line."""

@@ -1,6 +1,7 @@
 """Bytes on disk to lines of text: plain or gzip, UTF-8, any of the three usual line ends but a lone CR.
 
-Not for what the lines mean. The one idea: whatever is wrong with the bytes is a `TraceError` with its line.
+Not for what the lines mean. The one idea: one `Place` goes along with the reading, so that whatever is wrong, here or
+with what a line says, is a `TraceError` with its line.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -27,26 +29,39 @@ _DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
 """What reading a damaged gzip file raises."""
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Line number (from 1) and text of each line that is not blank, without its line end."""
-    for number, raw in _raw_lines(path, _LONGEST_LINE_BYTES + 1):
+@dataclass(slots=True)
+class Place:
+    """Where in a file reading stands: at a line (from 1), or None: nowhere yet, or in the file as a whole."""
+
+    file: Path
+    line: int | None = None
+
+    def error(self, field: str, value: object, expected: str) -> TraceError:
+        """What is wrong here, to be raised."""
+        return TraceError(file=self.file, line=self.line, field=field, value=value, expected=expected)
+
+
+def read_lines(place: Place) -> Iterator[str]:
+    """Text of each line that is not blank, without its line end, while `place` stands at it."""
+    for raw in _raw_lines(place, _LONGEST_LINE_BYTES + 1):
         if len(raw) > _LONGEST_LINE_BYTES:
-            raise TraceError(
-                file=path, line=number, field="line", value=raw[:20], expected=f"at most {_LONGEST_LINE_BYTES} bytes"
-            )
-        text = _decoded(path, number, raw)
+            raise place.error("line", raw[:20], f"at most {_LONGEST_LINE_BYTES} bytes")
+        text = _decoded(place, raw)
         if text:
-            yield number, text
+            yield text
 
 
-def read_head(path: Path) -> tuple[int, str, bool]:
-    """The first line that is not blank: its number, its text, and whether that is all of it (False: cut at 1 MiB)."""
-    for number, raw in _raw_lines(path, _HEAD_BYTES):
+def read_head(place: Place) -> tuple[str, bool]:
+    """Text of the first line that is not blank, and whether that is all of it (False: cut at 1 MiB).
+
+    `place` stands at that line then.
+    """
+    for raw in _raw_lines(place, _HEAD_BYTES):
         whole = len(raw) < _HEAD_BYTES or raw.endswith(b"\n")
-        text = _decoded(path, number, raw if whole else raw.rstrip(bytes(range(0x80, 0x100))))
+        text = _decoded(place, raw if whole else raw.rstrip(bytes(range(0x80, 0x100))))
         if text:
-            return number, text, whole
-    raise TraceError(file=path, field="file", value="an empty file", expected="a trace")
+            return text, whole
+    raise TraceError(file=place.file, field="file", value="an empty file", expected="a trace")
 
 
 def count_lines(path: Path) -> int:
@@ -60,22 +75,22 @@ def count_lines(path: Path) -> int:
 
 def read_document(path: Path) -> str:
     """All of the text, for a dialect that is one JSON document."""
-    return "\n".join(_decoded(path, number, raw) for number, raw in _raw_lines(path, -1))
+    place = Place(path)
+    return "\n".join(_decoded(place, raw) for raw in _raw_lines(place, -1))
 
 
-def _raw_lines(path: Path, longest_bytes: int) -> Iterator[tuple[int, bytes]]:
+def _raw_lines(place: Place, longest_bytes: int) -> Iterator[bytes]:
     number = 0
     try:
-        with _open(path) as stream:
+        with _open(place.file) as stream:
             while raw := stream.readline(longest_bytes):
                 number += 1
-                yield number, raw
+                place.line = number
+                yield raw
     except _DAMAGE as error:
-        raise TraceError(
-            file=path, line=number + 1, field="gzip data", value=str(error), expected="a whole gzip file"
-        ) from error
+        raise Place(place.file, number + 1).error("gzip data", str(error), "a whole gzip file") from error
     except OSError as error:
-        raise TraceError(file=path, field="file", value=error.strerror, expected="a file that can be read") from error
+        raise Place(place.file).error("file", error.strerror, "a file that can be read") from error
 
 
 def _open(path: Path) -> BinaryIO:
@@ -87,12 +102,11 @@ def _open(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
 
 
-def _decoded(path: Path, number: int, raw: bytes) -> str:
+def _decoded(place: Place, raw: bytes) -> str:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        bad = raw[error.start : error.end]
-        raise TraceError(file=path, line=number, field="encoding", value=bad, expected="UTF-8 text") from error
+        raise place.error("encoding", raw[error.start : error.end], "UTF-8 text") from error
     if "\0" in text:
-        raise TraceError(file=path, line=number, field="encoding", value=b"\0", expected="UTF-8 text")
-    return text.removeprefix(_BOM).strip() if number == 1 else text.strip()
+        raise place.error("encoding", b"\0", "UTF-8 text")
+    return text.removeprefix(_BOM).strip() if place.line == 1 else text.strip()

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workloads.readers.row import LATEST_S, Place, json_object, number, tokens
-from workloads.readers.source import read_document
+from workloads.readers.row import LATEST_S, json_object, number, tokens
+from workloads.readers.source import Place, read_document
 from workloads.request import Request
 from workloads.trace import Row
 
@@ -26,7 +26,7 @@ KEYS = ("start_times", "input_lens", "output_lens")
 
 def rows(path: Path) -> Iterator[Row]:
     """Each request of the result at `path`; arrivals count from the earliest request that was answered."""
-    place = Place(path, None)
+    place = Place(path)
     record = json_object(place, read_document(path))
     starts, prompts, outputs = (_list(place, record, key) for key in KEYS)
     for key, column in zip(KEYS, (starts, prompts, outputs), strict=True):
