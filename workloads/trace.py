@@ -83,8 +83,8 @@ class Selection:
         _option("start_s", self.start_s, "seconds >= 0", self.start_s is None or 0.0 <= self.start_s < math.inf)
         _option("end_s", self.end_s, "seconds > start_s", self.end_s is None or self.end_s > (self.start_s or 0.0))
 
-    def complaint(self, row: Row) -> Complaint | None:
-        """Why a row cannot be used; None if it can."""
+    def complaint(self, row: Row, gone: set[str]) -> Complaint | None:
+        """Why a row cannot be used; None if it can. `gone`: request ids of turns that will not be answered."""
         request = row.request
         if request.prompt_tokens == 0:
             return Complaint(NO_PROMPT, row.prompt_field, 0, "at least 1 token")
@@ -94,6 +94,8 @@ class Selection:
         if self.max_model_len is not None and total > self.max_model_len:
             fields = f"{row.prompt_field} + {row.output_field}"
             return Complaint(TOO_LONG, fields, total, f"at most max_model_len = {self.max_model_len} tokens")
+        if request.after in gone:
+            return Complaint(FOLLOWS_SKIPPED, "after", request.after, "a turn that is not skipped")
         return None
 
 
@@ -130,7 +132,6 @@ class Trace:
         self.zero_s = 0.0
         self.prioritized = False
         self.remarks = remarks
-        self._latest_s = 0.0
         self._rows = rows
         self._selection = selection
         self.at_most = min((n for n in (size, selection.limit) if n is not None), default=None)
@@ -140,24 +141,28 @@ class Trace:
         start_s, end_s = chosen.start_s or 0.0, math.inf if chosen.end_s is None else chosen.end_s
         self.skipped = skipped
         gone: set[str] = set()
-        count = 0
+        count, latest_s = 0, 0.0
         for row in self._rows():
             request = row.request
-            self.zero_s, self._latest_s = row.zero_s, request.arrival_s
-            if request.arrival_s >= end_s:
+            self.zero_s, latest_s = row.zero_s, request.arrival_s
+            if latest_s >= end_s:
                 break
-            if request.arrival_s >= start_s and self._usable(row, gone, skipped):
-                count += 1
-                self.prioritized = self.prioritized or request.priority != 0
-                yield self._rated(request)
-                if count == chosen.limit:
-                    return
+            if latest_s >= start_s:
+                complaint = chosen.complaint(row, gone)
+                if complaint is None:
+                    self.prioritized = self.prioritized or request.priority != 0
+                    yield self._rated(request)
+                    count += 1
+                    if count == chosen.limit:
+                        return
+                    continue
+                self._skip(row, complaint, skipped)
             # Only turns of sessions name their outputs, so nothing is remembered of a trace's skipped rows.
-            elif request.output_content is not None:
+            if request.output_content is not None:
                 gone.add(request.request_id)
         if count == 0:
             told = ", ".join(f"{n} skipped: {reason}" for reason, n in skipped.items())
-            told = told or f"none in the window, the last one read is at {self._latest_s:.10g} s"
+            told = told or f"none in the window, the last one read is at {latest_s:.10g} s"
             raise TraceError(file=self.name, field="requests", value=told, expected="at least one that can be used")
 
     def notes(self) -> list[str]:
@@ -166,17 +171,11 @@ class Trace:
         moved = [f"{self.name} starts at {self.zero_s:,.10g} s: arrivals count from there"] if self.zero_s else []
         return [*self.remarks, *moved, *skipped]
 
-    def _usable(self, row: Row, gone: set[str], skipped: Counter[str]) -> bool:
-        complaint = self._selection.complaint(row)
-        if complaint is None and row.request.after in gone:
-            complaint = Complaint(FOLLOWS_SKIPPED, "after", row.request.after, "a turn that is not skipped")
-        if complaint is None:
-            return True
+    def _skip(self, row: Row, complaint: Complaint, skipped: Counter[str]) -> None:
+        reason, field, value, expected = complaint
         if self._selection.strict:
-            _, field, value, expected = complaint
             raise TraceError(file=self.name, line=row.line, field=field, value=value, expected=expected)
-        skipped[complaint.reason] += 1
-        return False
+        skipped[reason] += 1
 
     def _rated(self, request: Request) -> Request:
         chosen = self._selection

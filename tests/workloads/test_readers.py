@@ -177,6 +177,33 @@ def test_plain_csv_knows_the_usual_names(tmp_path, header):
     assert got == [(0.5, 10, 3), (10.0, 7, 2)]
 
 
+def test_cells_may_be_quoted(tmp_path):
+    """As some tools write all text: a comma inside quotes is none, and two quotes are one."""
+    path = tmp_path / "t.csv"
+    path.write_text('arrival_s,prompt_tokens,output_tokens,request_id\n"0",5,"7","a,b"\n1, 6 ,8,"say ""c"""\n')
+    got = [(r.request_id, r.arrival_s, r.prompt_tokens, r.output_tokens) for r in read_trace(path)]
+    assert got == [("a,b", 0.0, 5, 7), ('say "c"', 1.0, 6, 8)]
+
+
+def test_lines_of_one_file_may_use_different_names(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text(
+        '{"arrival_s": 0, "prompt_tokens": 10, "output_tokens": 2}\n'
+        '{"arrived_at": 1, "input_len": 20, "output_len": 3}\n'
+        '{"prompt_tokens": 10, "output_tokens": 2, "arrival_s": 2}\n'
+    )
+    got = [(r.arrival_s, r.prompt_tokens, r.output_tokens) for r in read_trace(path)]
+    assert got == [(0.0, 10, 2), (1.0, 20, 3), (2.0, 10, 2)]
+
+
+def test_mooncake_ids_may_be_written_as_floats(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 1024, "output_length": 5, "hash_ids": [3.0, 7]}\n')
+    (request,) = read_trace(path)
+    assert request.content == ((3, 512), (7, 512))
+    assert {type(number) for piece in request.content for number in piece} == {int}
+
+
 def test_plain_csv_takes_names_and_priorities(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("output_tokens,priority,request_id,arrival,prompt_tokens\n1,-2,a,0,10\n1,3,b,0,10\n")

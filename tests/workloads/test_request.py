@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from dataclasses import fields, replace
+import pickle
+from dataclasses import FrozenInstanceError, astuple, fields, replace
 from decimal import Decimal
 
 import numpy as np
@@ -121,6 +123,25 @@ def test_what_it_follows_is_a_name(value: object) -> None:
     assert (
         str(caught.value) == f"after: request a, got {value!r}, expected the request_id of an earlier request, a text"
     )
+
+
+def test_each_value_goes_to_its_field() -> None:
+    """By position, in the order of the fields, or by name; most may be left out."""
+    values = ("a", 1.5, 100, 3, ((7, 60), (8, 40)), 7, 2, "b", 0.25)
+    names = [field.name for field in fields(Request)]
+    made = Request(*values)
+    assert astuple(made) == values
+    assert made == Request(**dict(zip(names, values, strict=True))) == replace(made)
+    assert astuple(Request(*values[:4])) == (*values[:4], None, None, 0, None, 0.0)
+
+
+def test_it_is_a_frozen_value() -> None:
+    assert pickle.loads(pickle.dumps(REQUEST)) == copy.copy(REQUEST) == REQUEST
+    assert len({REQUEST, replace(REQUEST), replace(REQUEST, priority=3)}) == 2
+    with pytest.raises(FrozenInstanceError):
+        REQUEST.priority = 3
+    with pytest.raises(FrozenInstanceError):
+        del REQUEST.priority
 
 
 def test_all_fields_are_looked_at() -> None:

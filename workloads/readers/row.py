@@ -61,7 +61,9 @@ class StampClock:
     per_s: float = 1.0
     unit: str = "seconds"
     idle_start_s: float = IDLE_START_S
-    zero: float = 0.0
+    zero_s: float = 0.0
+    """The file's zero, in seconds of its own clock."""
+    _zero: float = 0.0
     _before: float | None = None
 
     def read(self, place: Place, field: str, value: object) -> float:
@@ -69,17 +71,13 @@ class StampClock:
         now = number(place, field, value, high=LATEST_S * self.per_s, unit=self.unit)
         in_order(place, field, value, now, self._before)
         if self._before is None and now >= self.idle_start_s * self.per_s:
-            self.zero = now
+            self._zero, self.zero_s = now, now / self.per_s
         self._before = now
-        if now - self.zero > MAX_SECONDS * self.per_s:
+        since = now - self._zero
+        if since > MAX_SECONDS * self.per_s:
             expected = f"at most {MAX_SECONDS:.0f} seconds after the first row"
             raise place.error(field, value, expected)
-        return now - self.zero
-
-    @property
-    def zero_s(self) -> float:
-        """The file's zero, in seconds of its own clock."""
-        return self.zero / self.per_s
+        return since
 
 
 def tokens(place: Place, field: str, value: object) -> int:
