@@ -22,7 +22,7 @@ from sim.errors import InputError
 from sim.latency.graphs import Graphs, capture_sizes
 from sim.latency.model import BOUNDS, UNITS
 from sim.latency.profile import ClientTerms
-from sim.output import result_directory, write_text_atomic
+from sim.output import resolved, result_directory, write_text_atomic
 from sim.plurals import counted
 from sim.report.units import percent_tenths
 
@@ -134,7 +134,7 @@ def require_place(out: Path) -> None:
     """Say before the work, not after it, that the profile cannot be written."""
     if out.is_dir():
         raise InputError(file=out, expected="the name of a file: this is a folder")
-    if not out.resolve().parent.is_dir():
+    if not resolved(out).parent.is_dir():
         raise InputError(file=out, expected="a file in a folder that exists")
 
 

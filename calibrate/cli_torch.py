@@ -11,6 +11,7 @@ from calibrate.torch_options import TorchCommand, device_of, make_bench, torch_o
 from sim.cli.numbers import FiniteRange
 from sim.cli.paths import PathType
 from sim.errors import InputError
+from sim.output import resolved
 from sim.plurals import counted
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def command(out: Path, budget_s: float, **kwargs: Any) -> None:
     from calibrate.measure import Table
     from calibrate.torch_session import Session
 
-    if not out.resolve().parent.is_dir():
+    if not resolved(out).parent.is_dir():
         raise InputError(field="--out", value=str(out), expected="a file in a folder that exists")
     reach = _reach(kwargs)
     bench = make_bench(

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def read_table(file: Path, *columns: str) -> pd.DataFrame:
     """A file that has these columns. Raises InputError, and OSError where it cannot be read."""
     try:
-        table = pd.read_parquet(input_file(file))
+        with input_file(file).open("rb") as opened:
+            table = pd.read_parquet(opened)
     except pa.ArrowInvalid as error:
         raise InputError(f"not a Parquet table ({error})", file=file) from None
     for column in columns:

@@ -8,6 +8,7 @@ can be.
 from __future__ import annotations
 
 import gzip
+import os
 import stat
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING
 from sim.errors import InputError
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
 SETTINGS_BYTES = 16 << 20
@@ -36,20 +36,16 @@ def input_file(file: str | os.PathLike[str], most_bytes: int | None = None) -> P
     """
     named = Path(file)
     found = named.stat()
-    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(found.st_mode) and (not stat.S_ISREG(found.st_mode) or _endless(named, found.st_size)):
         raise InputError("a pipe or device", file=file, expected="a regular file; save it first")
     if most_bytes is not None and found.st_size > most_bytes:
-        raise _too_large(file, found.st_size, most_bytes)
+        raise InputError(f"{found.st_size:,} bytes", file=file, expected=f"at most {most_bytes:,}")
     return named
 
 
 def read_text(file: str | os.PathLike[str], most_bytes: int = SETTINGS_BYTES) -> str:
     """The text of an `input_file`. Raises UnicodeDecodeError as well."""
-    with input_file(file, most_bytes).open(encoding="utf-8") as opened:
-        text = opened.read(most_bytes + 1)  # what is in /proc has no size before it is read
-    if len(text) > most_bytes:
-        raise _too_large(file, len(text), most_bytes)
-    return text
+    return input_file(file, most_bytes).read_text(encoding="utf-8")
 
 
 def read_lines(file: str | os.PathLike[str], errors: str = "strict") -> Iterator[str]:
@@ -66,5 +62,12 @@ def read_lines(file: str | os.PathLike[str], errors: str = "strict") -> Iterator
             yield line
 
 
-def _too_large(file: str | os.PathLike[str], size: int, most_bytes: int) -> InputError:
-    return InputError(f"{size:,} bytes or more", file=file, expected=f"at most {most_bytes:,}")
+def _endless(path: Path, size: int) -> bool:
+    """Whether there is something in a file without a size: one of /proc, some of which never end."""
+    if size:
+        return False
+    try:
+        with path.open("rb") as opened:
+            return bool(opened.read(1))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error

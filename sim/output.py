@@ -41,7 +41,7 @@ def write_bytes_atomic(path: str | os.PathLike[str], content: bytes) -> None:
         except OSError as error:
             raise _blaming(error, path) from error
         return
-    target = named.resolve()
+    target = resolved(path)
     aside = _aside(target.parent, target.name)
     try:
         with aside.open("wb") as file:
@@ -64,7 +64,7 @@ def result_directory(out: str | os.PathLike[str], *, supersedes: Collection[str]
     `supersedes` that this run did not write are removed, as they would tell of another run; all else is left alone.
     If the block raises, nothing of `out` has changed. Raises OSError naming `out`.
     """
-    target = Path(out).resolve()
+    target = resolved(out)
     # Inside an existing `out`: it may be a mount point, and its parent need not be writable.
     home = next(p for p in (target, *target.parents) if p.exists())
     if not home.is_dir():
@@ -98,6 +98,14 @@ def _move_into(aside: Path, target: Path, supersedes: Collection[str]) -> None:
         file.replace(target / file.name)
     for name in set(supersedes) - {file.name for file in files}:
         (target / name).unlink(missing_ok=True)
+
+
+def resolved(path: str | os.PathLike[str]) -> Path:
+    """Where links lead. Raises OSError naming `path` where they lead in a circle, which Python calls RuntimeError."""
+    try:
+        return Path(path).resolve()
+    except RuntimeError as error:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path)) from error
 
 
 def _aside(folder: Path, name: str) -> Path:

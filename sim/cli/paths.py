@@ -26,6 +26,8 @@ class PathType(click.Path):
         """The path. Raises BadParameter, which names the flag."""
         if not str(value):
             self.fail(f"'' is not the name of a {self._kind}.", param, ctx)
+        if "\0" in str(value):  # not from a shell, but from a program or a file
+            self.fail(f"{str(value)!r} is not the name of a {self._kind}.", param, ctx)
         return super().convert(value, param, ctx)
 
     @property

@@ -98,12 +98,14 @@ def _column(values: pd.Series) -> pa.Array:
 
 def _write(columns: Mapping[str, pa.Array], meta: Mapping[str, object], path: Path) -> None:
     table = pa.table(dict(columns)).replace_schema_metadata({_META_KEY: json.dumps(dict(meta))})
-    pq.write_table(table, path, compression="zstd", row_group_size=_ROW_GROUP)
+    with path.open("wb") as file:  # Arrow itself takes no name that is not UTF-8
+        pq.write_table(table, file, compression="zstd", row_group_size=_ROW_GROUP)
 
 
 def _read(path: Path) -> pa.Table:
     try:
-        table = pq.read_table(path)
+        with path.open("rb") as file:
+            table = pq.read_table(file)
     except pa.ArrowInvalid as error:
         raise InputError(f"not a Parquet table ({error})", file=path) from None
     if _META_KEY not in (table.schema.metadata or {}):

@@ -35,7 +35,8 @@ def write_sweep(sweep: Sweep, out: Path) -> None:
     table = with_provenance(sweep)
     with result_directory(out, supersedes=FILES) as folder:
         _as_flags(table).to_csv(folder / "sweep.csv", index=False, lineterminator="\n")
-        table.to_parquet(folder / "sweep.parquet", index=False)
+        with (folder / "sweep.parquet").open("wb") as file:  # Arrow itself takes no name that is not UTF-8
+            table.to_parquet(file, index=False)
         text = json.dumps(document(sweep), indent=2, allow_nan=False)
         (folder / "sweep.json").write_text(text + "\n", encoding="utf-8")
         plot_sweep(sweep, folder / "sweep.png")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -94,6 +95,13 @@ class TestWriteTextAtomic:
         write_text_atomic(tmp_path / "link.json", "text")
         assert (tmp_path / "link.json").is_symlink()
         assert (tmp_path / "real.json").read_text() == "text"
+
+    def test_links_in_a_circle_are_told_by_the_users_path(self, tmp_path: Path) -> None:
+        (tmp_path / "loop").symlink_to(tmp_path / "loop")
+        with pytest.raises(OSError, match=re.escape(f"levels of symbolic links: '{tmp_path / 'loop'}'")):
+            write_text_atomic(tmp_path / "loop", "text")
+        with pytest.raises(OSError, match="symbolic links"), result_directory(tmp_path / "loop" / "out"):
+            pass
 
     def test_others_may_read_it(self, tmp_path: Path) -> None:
         """The umask decides, as for any file: not the 0600 of a temporary file."""

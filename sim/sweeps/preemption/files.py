@@ -28,7 +28,8 @@ def write_comparison(comparison: PreemptionComparison, out: str | Path) -> None:
     table = with_provenance(replace(comparison.sweep, table=comparison.table))
     with result_directory(out, supersedes=FILES) as folder:
         table.to_csv(folder / "preemption.csv", index=False, lineterminator="\n")
-        table.to_parquet(folder / "preemption.parquet", index=False)
+        with (folder / "preemption.parquet").open("wb") as file:  # Arrow itself takes no name that is not UTF-8
+            table.to_parquet(file, index=False)
         (folder / "preemption.json").write_text(as_json(comparison) + "\n", encoding="utf-8")
         plot_comparison(comparison, folder / "preemption.png")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,3 +75,24 @@ def test_others_become_paths(tmp_path: Path) -> None:
     assert PathType(dir_okay=False).convert("there is none", None, None) == Path("there is none")
     with pytest.raises(click.BadParameter):
         PathType(exists=True).convert("there is none", None, None)
+
+
+def test_no_name_at_all() -> None:
+    """A file's name may be any bytes but this one, which only a program or a file can say."""
+    with pytest.raises(click.BadParameter, match=r"'a\\x00b' is not the name of a file or folder"):
+        PathType().convert("a\0b", None, None)
+
+
+NO_UTF8 = os.fsdecode(b"caf\xe9")
+
+
+def test_a_name_that_is_no_utf8(elpase, tmp_path: Path, monkeypatch, no_pictures) -> None:
+    """Results go there, and are read from there again."""
+    monkeypatch.chdir(tmp_path)
+    few = ("random", "--num-prompts", 3, "--max-model-len", "2k")
+    assert elpase("replay", *few, "--out", NO_UTF8).code == 0
+    assert elpase("explain", NO_UTF8).code == 0
+    assert elpase("report", NO_UTF8).code == 0
+    assert elpase("sweep", *few, "--vary", "max_num_seqs=2", "--jobs", 1, "--out", f"{NO_UTF8}.sweep").code == 0
+    modes = ("--modes", "recompute", "--kv-blocks", 300, "--max-num-seqs", 4, "--jobs", 1)
+    assert elpase("preemption", *few, *modes, "--out", f"{NO_UTF8}.modes").code == 0
