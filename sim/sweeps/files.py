@@ -43,10 +43,13 @@ def write_sweep(sweep: Sweep, out: Path) -> None:
     # Only now, when the tables are safe; vLLM's plots take every file they find below, so old ones must go.
     aside = out / f".{BENCH_SWEEP}.partial"
     shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    write_bench_sweep(aside, [setting.told for setting in sweep.study.settings], sweep.results)
-    shutil.rmtree(out / BENCH_SWEEP, ignore_errors=True)
-    aside.rename(out / BENCH_SWEEP)
+    try:
+        aside.mkdir()
+        write_bench_sweep(aside, [setting.told for setting in sweep.study.settings], sweep.results)
+        shutil.rmtree(out / BENCH_SWEEP, ignore_errors=True)
+        aside.rename(out / BENCH_SWEEP)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def with_provenance(sweep: Sweep) -> pd.DataFrame:

@@ -77,7 +77,9 @@ def write_bench_sweep(folder: Path, settings: Sequence[Setting], results: Sequen
             _write(home / f"run={data['run_number']}.json", data)
         _write(home / "summary.json", mine)
         runs += mine
-    pd.DataFrame.from_records(runs).to_csv(folder / "summary.csv")
+    # Opened here: to pandas a relative folder may look like a home (~) or an address (http:).
+    with (folder / "summary.csv").open("w", encoding="utf-8", newline="") as file:
+        pd.DataFrame.from_records(runs).to_csv(file)
 
 
 def _setting(path: Path, record: Mapping[str, object], half: str, value: Callable[[str, object], object]) -> Setting:

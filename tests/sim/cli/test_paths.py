@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+import sim.sweeps.files
 from sim.cli.main import VerbGroup, cli
 from sim.cli.paths import PathType
 
@@ -96,3 +98,24 @@ def test_a_name_that_is_no_utf8(elpase, tmp_path: Path, monkeypatch, no_pictures
     assert elpase("sweep", *few, "--vary", "max_num_seqs=2", "--jobs", 1, "--out", f"{NO_UTF8}.sweep").code == 0
     modes = ("--modes", "recompute", "--kv-blocks", 300, "--max-num-seqs", 4, "--jobs", 1)
     assert elpase("preemption", *few, *modes, "--out", f"{NO_UTF8}.modes").code == 0
+
+
+@pytest.mark.parametrize("name", ["~", "http://x/y"])
+def test_a_folder_is_where_it_is_said_to_be(name: str, elpase, tmp_path: Path, monkeypatch) -> None:
+    """The shell has taken what it takes; pandas must not."""
+    monkeypatch.chdir(tmp_path)
+    few = ("random", "--num-prompts", 3, "--max-model-len", "2k", "--vary", "max_num_seqs=2", "--jobs", 1)
+    assert elpase("sweep", *few, "--out", name).code == 0
+    assert (tmp_path / name / "bench_sweep" / "summary.csv").is_file()
+
+
+def test_a_disk_that_fills_up_late_leaves_nothing_half_written(elpase, tmp_path: Path, monkeypatch) -> None:
+    def full(folder: Path, *_results: object) -> None:
+        (folder / "half.json").touch()
+        raise OSError(errno.ENOSPC, "No space left on device", "half.json")
+
+    monkeypatch.setattr(sim.sweeps.files, "write_bench_sweep", full)
+    few = ("random", "--num-prompts", 3, "--max-model-len", "2k", "--vary", "max_num_seqs=2", "--jobs", 1)
+    assert elpase("sweep", *few, "--out", tmp_path / "out").code == 2
+    assert not list(tmp_path.rglob("*.partial"))
+    assert (tmp_path / "out" / "sweep.csv").is_file()
