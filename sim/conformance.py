@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     """Step, key, what was recorded, what was decided."""
 
 Record = dict[str, Any]
+Parts = dict[str, type | tuple[type, ...]]
+"""Key -> what kind of value it has."""
 
 OUTPUT_CONTENT = 1_000_003
 """Output token p of the i-th request is content `OUTPUT_CONTENT + i` at position p."""
@@ -133,10 +135,48 @@ def _parse_case(line: str, path: Path, line_number: int) -> Record:
         ) from error
     if not isinstance(case, dict):
         raise InputError("not a recorded case", file=path, line=line_number, expected=_EXPECTED_LINE)
-    missing = [key for key in ("case", "config", "requests", "steps") if key not in case]
-    if missing:
-        raise InputError("a key is missing", file=path, line=line_number, field=missing[0])
+    try:
+        _require_parts(case, _PARTS)
+        for part, parts in (("requests", _REQUEST_PARTS), ("steps", _STEP_PARTS)):
+            for entry in case[part]:
+                _require_parts(entry, parts, f"{part}: ")
+        for request in case["requests"]:
+            if not all(isinstance(piece, list) and [*map(type, piece)] == [int, int] for piece in request["prompt"]):
+                raise InputError(
+                    field="requests: prompt", value=request["prompt"], expected="pairs [content id, tokens]"
+                )
+        if unknown_setting(case["config"]) is None:
+            _config(case)
+    except InputError as error:
+        raise InputError(
+            error.message, file=path, line=line_number, field=error.field, value=error.value, expected=error.expected
+        ) from None
     return case
+
+
+_PARTS: Parts = {"case": str, "config": dict, "requests": list, "steps": list}
+_REQUEST_PARTS: Parts = {
+    "id": str, "arrival_step": int, "arrival_time": (int, float), "prompt": list, "max_tokens": int, "priority": int,
+}  # fmt: skip
+_STEP_PARTS: Parts = {"finished": list}
+
+
+def _require_parts(entry: object, parts: Parts, at: str = "") -> None:
+    """Raise InputError for the first part that an entry lacks, or that is of another kind."""
+    if not isinstance(entry, dict):
+        raise InputError(value=entry, expected=f"{at}an object")
+    for name, kind in parts.items():
+        if name not in entry:
+            raise InputError("a key is missing", field=f"{at}{name}")
+        if not isinstance(entry[name], kind):
+            raise InputError("not what is recorded there", field=f"{at}{name}", value=entry[name])
+
+
+def _config(case: Record) -> SchedulerConfig:
+    try:
+        return SchedulerConfig(**({"enable_prefix_caching": False} | case["config"]))
+    except TypeError:
+        raise InputError("not the settings of a scheduler", field="config", value=case["config"]) from None
 
 
 def compare(case: Record, make_scheduler: MakeScheduler = make_scheduler) -> Difference | None:
@@ -153,7 +193,7 @@ class _Driver:
     """The recording loop, around our scheduler, with a look at the record after every move."""
 
     def __init__(self, case: Record, make_scheduler: MakeScheduler) -> None:
-        self.config = SchedulerConfig(**({"enable_prefix_caching": False} | case["config"]))
+        self.config = _config(case)
         self.scheduler = make_scheduler(self.config)
         self.recorded: list[Record] = case["steps"]
         self.truncated = bool(case.get("truncated", False))
