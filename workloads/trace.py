@@ -141,6 +141,7 @@ class Trace:
         start_s, end_s = chosen.start_s or 0.0, math.inf if chosen.end_s is None else chosen.end_s
         self.skipped = skipped
         gone: set[str] = set()
+        as_they_are = chosen.rate_scale == 1.0 and start_s == 0.0
         count, latest_s = 0, 0.0
         for row in self._rows():
             request = row.request
@@ -151,7 +152,7 @@ class Trace:
                 complaint = chosen.complaint(row, gone)
                 if complaint is None:
                     self.prioritized = self.prioritized or request.priority != 0
-                    yield self._rated(request)
+                    yield request if as_they_are and latest_s <= MAX_SECONDS else self._rated(request)
                     count += 1
                     if count == chosen.limit:
                         return

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?", re.ASCII)
+_SECOND_LENGTH = len("2023-11-16 18:15:46")
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
@@ -45,20 +46,22 @@ def rows(path: Path) -> Iterator[Row]:
 
 
 def _nanoseconds(place: Place, stamp: str) -> int:
-    match = _STAMP.fullmatch(stamp)
-    expected = "a date and time such as 2023-11-16 18:15:46.6805900, with or without +00:00"
-    if match is None:
-        raise place.error(COLUMNS[0], stamp, expected)
-    day, clock, fraction, zone = match.groups()
+    second, _, fraction = stamp.removesuffix("+00:00").partition(".")
+    plain = len(second) == _SECOND_LENGTH and len(fraction) <= 9 and fraction.isdigit() and fraction.isascii()
     try:
-        second = _second(day, clock, zone or "+00:00")
+        return _since_1970(second) + int(fraction.ljust(9, "0")) if plain else _since_1970(stamp)
     except ValueError as error:
-        raise place.error(COLUMNS[0], stamp, f"{expected} ({error})") from error
-    return second * 10**9 + int((fraction or "").ljust(9, "0"))
+        expected = "a date and time such as 2023-11-16 18:15:46.6805900, with or without +00:00"
+        reason = f" ({error})" if error.args else ""
+        raise place.error(COLUMNS[0], stamp, f"{expected}{reason}") from error
 
 
-@lru_cache(maxsize=1)  # many rows in a row are of the same second
-def _second(day: str, clock: str, zone: str) -> int:
-    """Seconds since 1970."""
-    since = datetime.fromisoformat(f"{day}T{clock}{zone.replace('Z', '+00:00')}") - _EPOCH
-    return since.days * 86_400 + since.seconds
+@lru_cache(maxsize=1)  # rows of the same second follow one another
+def _since_1970(stamp: str) -> int:
+    """Nanoseconds. Raises ValueError, with a reason where it looks like a stamp."""
+    match = _STAMP.fullmatch(stamp)
+    if match is None:
+        raise ValueError
+    day, clock, fraction, zone = match.groups()
+    since = datetime.fromisoformat(f"{day}T{clock}{(zone or '+00:00').replace('Z', '+00:00')}") - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 10**9 + int((fraction or "").ljust(9, "0"))
