@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from calibrate.samples import COLUMNS, Origin, Samples
 from sim.errors import InputError
 from sim.input_file import input_file
+from sim.json_file import parse_json
 from sim.output import write_bytes_atomic
 
 if TYPE_CHECKING:
@@ -126,13 +127,30 @@ def _numpy(column: pa.ChunkedArray, name: str, path: str | os.PathLike[str]) -> 
     return column.to_pylist()
 
 
+def _document(text: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a table says of its origin, every part of the kind that `Origin` has it."""
+    kinds = {f.name: type(getattr(Origin(""), f.name)) for f in fields(Origin)} | {"capture_sizes": list}
+    try:
+        parsed = parse_json(text.decode(), path)
+    except UnicodeDecodeError:
+        parsed = None
+    said: dict[str, Any] = parsed if isinstance(parsed, dict) else {}
+    origin = said.get("origin")
+    if not isinstance(origin, dict) or not isinstance(said.get("version"), int):
+        raise InputError("what it says of its origin is not what elpase wrote", file=path)
+    for name, kind in kinds.items():
+        if not isinstance(origin.get(name, kind()), kind):
+            raise InputError("not what elpase wrote", file=path, field=f"origin.{name}", value=origin[name])
+    return said
+
+
 def _origin(metadata: Mapping[bytes, bytes], devices: list[str], path: str | os.PathLike[str]) -> Origin:
     seen = list(dict.fromkeys(devices))
     if len(seen) > 1:
         raise InputError(file=path, field="device", value=", ".join(seen), expected="rows of one device")
     if _KEY not in metadata:
         raise InputError("says nothing of its origin: not a samples table that elpase wrote", file=path)
-    document = json.loads(metadata[_KEY])
+    document = _document(metadata[_KEY], path)
     if document["version"] > _VERSION:
         raise InputError(file=path, field="version", value=document["version"], expected=f"at most {_VERSION}")
     known = {f.name for f in fields(Origin)}

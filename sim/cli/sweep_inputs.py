@@ -36,9 +36,9 @@ def read_experiment(ctx: click.Context, _param: click.Parameter, path: Path | No
         return
     try:
         document = tomllib.loads(read_text(path))
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:  # not TOML, not text, thousands of digits or of brackets
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"not TOML: {error}", file=path) from error
     said = _once(path, document)
     axes = said.pop(VARY, {})

@@ -157,3 +157,27 @@ def test_other_tools_read_it(tmp_path: Path) -> None:
 def test_a_mask_picks_rows() -> None:
     samples = Samples.of_steps([MIXED, LOGGED], ORIGIN)
     assert samples.where(np.array([False, True])).source.tolist() == ["iteration log"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"", "not JSON"),
+        (b"\xff", "what it says of its origin is not what elpase wrote"),
+        (b"[]", "what it says of its origin is not what elpase wrote"),
+        (b'{"version": "x", "origin": {}}', "what it says of its origin is not what elpase wrote"),
+        (b'{"version": 1, "origin": 3}', "what it says of its origin is not what elpase wrote"),
+        (b'{"version": 1, "origin": {"device": "NVIDIA H200", "server": 3}}', "origin.server: not what elpase wrote"),
+        (
+            b'{"version": 1, "origin": {"device": "a", "capture_sizes": 3}}',
+            "origin.capture_sizes: not what elpase wrote",
+        ),
+    ],
+)
+def test_what_a_table_says_of_its_origin_is_spoilt(said: bytes, told: str, tmp_path: Path) -> None:
+    path = written(tmp_path, MIXED)
+    pq.write_table(pq.read_table(path).replace_schema_metadata({b"elpase samples": said}), path)
+    with pytest.raises(InputError) as caught:
+        read_samples(path)
+    assert str(caught.value).startswith(f"{path}:")
+    assert told in str(caught.value)

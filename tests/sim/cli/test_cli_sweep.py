@@ -342,6 +342,8 @@ class TestExperimentFile:
         ("text", "told"),
         [
             ("max_num_seqs = [", "not TOML: "),
+            (f"seed = {'9' * 5000}", "not TOML: Exceeds the limit"),
+            (f"seed = {'[' * 2000}{']' * 2000}", "not TOML: maximum recursion depth"),
             (
                 "max_num_seq = 3",
                 "got 'max_num_seq', expected a flag of elpase sweep, or the table vary; did you mean 'max_num_seqs'?",
