@@ -180,10 +180,8 @@ class Trace:
 
     def _rated(self, request: Request) -> Request:
         chosen = self._selection
-        arrival_s = request.arrival_s
-        if chosen.rate_scale != 1.0 or chosen.start_s:
-            arrival_s = (arrival_s - (chosen.start_s or 0.0)) / chosen.rate_scale
-            request = replace(request, arrival_s=arrival_s)
+        arrival_s = (request.arrival_s - (chosen.start_s or 0.0)) / chosen.rate_scale
+        request = replace(request, arrival_s=arrival_s)
         if not arrival_s <= MAX_SECONDS:
             expected = f"at most {MAX_SECONDS:.0f} seconds, by its rate and rate_scale"
             raise TraceError(file=self.name, field="arrival_s", value=arrival_s, expected=expected)
