@@ -17,7 +17,7 @@ from sim.core.step import Limit
 from sim.latency.graphs import GraphMode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -106,12 +106,17 @@ class StepRows:
         rows = np.frombuffer(self._alike[: len(counts) * STEP.size], dtype=STEP_DTYPE)
         del self._alike[: runs * STEP.size], lengths[:runs]
         own = {
-            "start_s": np.fromiter(self._start_s[:num_steps], np.float64, num_steps),
-            "end_s": np.fromiter(self._end_s[:num_steps], np.float64, num_steps),
-            "free_blocks": np.fromiter(self._free_blocks[:num_steps], np.int64, num_steps),
+            "start_s": _column("d", self._start_s[:num_steps]),
+            "end_s": _column("d", self._end_s[:num_steps]),
+            "free_blocks": _column("q", self._free_blocks[:num_steps]),
         }
         del self._start_s[:num_steps], self._end_s[:num_steps], self._free_blocks[:num_steps]
         return StepBlock({name: rows[name] for name in STEP_DTYPE.names or ()}, np.array(counts), own)
+
+
+def _column(code: str, values: Sequence[float]) -> NDArray[Any]:
+    """A numpy column of Python's numbers; by way of bytes, as numpy takes three times as long to look at each."""
+    return np.frombuffer(struct.pack(f"{len(values)}{code}", *values), dtype=code)
 
 
 class StepBlock:
