@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -89,14 +88,10 @@ def _overlapping(
 ) -> None:
     """The host prepares a step while the device is busy with the one before."""
     for host_s, devices_s in costs_s:
-        if host_s <= min(devices_s):  # only the first step can have to wait for the host
-            turns_s = list(accumulate(devices_s, initial=max(now_s + host_s, device_free_s)))
-            start_s += turns_s[:-1]
-            end_s += turns_s[1:]
-            now_s, device_free_s = turns_s[-2:]
-            continue
         for device_s in devices_s:
-            now_s = max(now_s + host_s, device_free_s)
+            now_s += host_s
+            if now_s < device_free_s:
+                now_s = device_free_s
             device_free_s = now_s + device_s
             start_s.append(now_s)
             end_s.append(device_free_s)
