@@ -5,7 +5,7 @@ Not for what a server makes of it: that state is `sim.core.request.Request`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from numbers import Real
@@ -34,7 +34,7 @@ _RANGES: Mapping[str, tuple[int, int]] = MappingProxyType(
 """Whole numbers of a request: the least and the most that each may be."""
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class Request:
     """One request of a workload.
 
@@ -50,52 +50,32 @@ class Request:
     prompt_tokens: int
     output_tokens: int
     """The true output length (the server sees it as `max_tokens`)."""
-    content: tuple[tuple[int, int], ...] | None
-    output_content: int | None
+    content: tuple[tuple[int, int], ...] | None = None
+    output_content: int | None = None
     """Content id of the generated text, so that later turns can repeat it; None: unique."""
-    priority: int
+    priority: int = 0
     """Lower is served first under `--scheduling-policy priority`."""
-    after: str | None
+    after: str | None = None
     """Request id whose answer this request waits for: an earlier turn, which has an `output_content`."""
-    think_s: float
+    think_s: float = 0.0
     """Seconds between that answer's last token and this request."""
 
-    def __init__(
-        self,
-        request_id: str,
-        arrival_s: float,
-        prompt_tokens: int,
-        output_tokens: int,
-        content: tuple[tuple[int, int], ...] | None = None,
-        output_content: int | None = None,
-        priority: int = 0,
-        after: str | None = None,
-        think_s: float = 0.0,
-    ) -> None:
-        # A trace makes millions of them, and setting a frozen field by its name, as dataclass does, takes long.
-        _put_request_id(self, request_id)
-        _put_arrival_s(self, arrival_s)
-        _put_prompt_tokens(self, prompt_tokens)
-        _put_output_tokens(self, output_tokens)
-        _put_content(self, content)
-        _put_output_content(self, output_content)
-        _put_priority(self, priority)
-        _put_after(self, after)
-        _put_think_s(self, think_s)
-        # Nearly all are as they must be: one look at each, and no call.
+    def __post_init__(self) -> None:
+        # Of a million requests nearly all are as they must be: one look at each, and no call.
+        prompt_tokens, output_tokens, priority = self.prompt_tokens, self.output_tokens, self.priority
         if not (
             type(prompt_tokens) is type(output_tokens) is type(priority) is int
-            and type(arrival_s) is type(think_s) is float
-            and 0.0 <= arrival_s < inf
-            and 0.0 <= think_s < inf
+            and type(self.arrival_s) is type(self.think_s) is float
+            and 0.0 <= self.arrival_s < inf
+            and 0.0 <= self.think_s < inf
             and 0 <= prompt_tokens <= MAX_TOKENS
             and 0 <= output_tokens <= MAX_TOKENS
             and -MAX_ID <= priority <= MAX_ID
-            and type(request_id) is str
-            and request_id.isascii()
-            and (content is None or _are_pieces(content, prompt_tokens))
-            and (output_content is None or _is_id(output_content))
-            and (after is None or type(after) is str)
+            and type(self.request_id) is str
+            and self.request_id.isascii()
+            and (self.content is None or _are_pieces(self.content, prompt_tokens))
+            and (self.output_content is None or _is_id(self.output_content))
+            and (self.after is None or type(self.after) is str)
         ):
             self._settle()
 
@@ -123,12 +103,6 @@ class Request:
 
     def _wrong(self, name: str, expected: str) -> TraceError:
         return TraceError(f"request {self.request_id}", field=name, value=getattr(self, name), expected=expected)
-
-
-_put_request_id, _put_arrival_s, _put_prompt_tokens, _put_output_tokens, *_rest = (
-    getattr(Request, field.name).__set__ for field in fields(Request)
-)
-_put_content, _put_output_content, _put_priority, _put_after, _put_think_s = _rest
 
 
 def is_text(value: object) -> bool:

@@ -215,8 +215,8 @@ def read_trace(
     selection = Selection(strict, max_model_len, rate_scale, limit, start_s, end_s)
     if format not in ("auto", *FORMATS):
         raise TraceError(field="format", value=format, expected=f"auto or one of {', '.join(FORMATS)}")
-    if not str(path):
-        raise TraceError(field="path", value="", expected="the name of a file")  # not the current folder
+    if not str(path) or "\0" in str(path):  # the current folder, and what no system calls a file
+        raise TraceError(field="path", value=str(path), expected="the name of a file")
     path = Path(path)
     read_head(Place(path))
     form = detect(path) if format == "auto" else format
