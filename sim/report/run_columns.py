@@ -57,7 +57,9 @@ def require_columns(frames: Frames, folder: Path) -> None:
 
 
 def _require_texts(column: pd.Series, file: Path) -> None:
-    if column.dtype != "str" or column.isna().any():
+    from pandas.api.types import is_string_dtype  # before pandas 3 texts are objects
+
+    if not is_string_dtype(column) or column.isna().any():
         raise _wrong(column, file, "texts")
     known = _TEXTS.get(str(column.name))
     unknown = () if known is None else tuple(column[~column.isin(known)].unique())

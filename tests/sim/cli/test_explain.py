@@ -6,10 +6,12 @@ import json
 import re
 import shutil
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import sim.report.tables
 from sim.cli.explain import _ENDINGS
 from sim.core.step import Limit
 
@@ -73,6 +75,14 @@ class TestOutput:
         out = elpase("explain", tmp_path / "run").out
         assert out.startswith("Nothing holds this run back: there is nothing to change.\n")
         assert re.search(r"^max_num_seqs +1,024 +no +at most \d+ ran at once$", out, re.MULTILINE)
+
+    def test_texts_are_objects_before_pandas_3(self, elpase, finished, monkeypatch) -> None:
+        def as_before(column: pa.ChunkedArray) -> object:
+            values = column.to_numpy()
+            return pd.Series(values, dtype=object) if pa.types.is_string(column.type) else values
+
+        monkeypatch.setattr(sim.report.tables, "_pandas", as_before)
+        assert elpase("explain", finished).code == 0
 
     def test_a_profile_that_did_not_price_it(self, elpase, finished) -> None:
         error = elpase("explain", finished, "--profile", "h100-llama-3.1-8b").error
