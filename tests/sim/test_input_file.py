@@ -1,4 +1,4 @@
-"""What is read of a file that somebody hands over: no pipe, no device, no more than its kind ever has."""
+"""What is read of a file that somebody hands over: no device, no more than its kind ever has."""
 
 from __future__ import annotations
 
@@ -27,14 +27,46 @@ def large(tmp_path):
     return make
 
 
+@pytest.fixture
+def pipe():
+    """What a shell makes of `<(printf TEXT)`: the name of a pipe whose writer has left."""
+    ends = []
+
+    def make(text: str) -> str:
+        end, write = os.pipe()
+        ends.append(end)
+        os.write(write, text.encode())
+        os.close(write)
+        return f"/dev/fd/{end}"
+
+    yield make
+    for end in ends:
+        os.close(end)
+
+
 @pytest.mark.parametrize("read", [input_file, read_text, read_json, lambda file: next(read_lines(file))])
-def test_no_device_and_no_pipe(read, tmp_path) -> None:
-    os.mkfifo(tmp_path / "pipe")  # to open it would wait for a writer
+def test_no_device(read, tmp_path) -> None:
     (tmp_path / "link").symlink_to("/dev/null")
-    for file in ("/dev/null", tmp_path / "pipe", tmp_path / "link"):
+    for file in ("/dev/null", tmp_path / "link"):
         with pytest.raises(InputError) as caught:
             read(file)
         assert str(caught.value) == f"{file}: {NO_FILE}"
+
+
+def test_a_pipe_is_read_by_who_reads_once(pipe) -> None:
+    assert read_json(pipe('{"a": 1}')) == {"a": 1}
+    assert list(read_lines(pipe("a\nb"))) == ["a\n", "b"]
+    with pytest.raises(InputError, match=NO_FILE):
+        input_file(pipe("a,b"))
+
+
+def test_a_pipe_has_an_end_and_something_in_it(pipe) -> None:
+    file = pipe("12345")
+    with pytest.raises(InputError, match="a pipe of more, expected at most 4 bytes"):
+        read_text(file, 4)
+    assert read_text(pipe("1234"), 4) == "1234"
+    with pytest.raises(InputError, match="an empty pipe, expected a regular file where it is read more than once"):
+        read_text(pipe(""))
 
 
 def test_no_more_than_its_kind_has(large) -> None:
