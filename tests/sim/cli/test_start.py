@@ -1,4 +1,4 @@
-"""Ctrl-C before the command has begun: exit code 130, and no traceback, whatever is being loaded."""
+"""Ctrl-C before the command has begun, or when it is done: exit code 130, and no traceback, whatever is being loaded."""
 
 from __future__ import annotations
 
@@ -60,6 +60,19 @@ def test_a_shell_that_ignores_ctrl_c_is_obeyed() -> None:
         [sys.executable, "-c", code, "click"], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_when_all_is_done() -> None:
+    """Python waits for threads then: a pool's, after a sweep."""
+    code = (
+        "import os, signal, sys, threading; from sim.cli.start import main; sys.argv[1:] = ['--version']\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "threading._register_atexit(os.kill, os.getpid(), signal.SIGINT)\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.startswith("elpase ")
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_what_is_left_at_the_end_is_not_looked_through() -> None:
