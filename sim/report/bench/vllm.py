@@ -122,7 +122,9 @@ def _cautions(sim: Mapping[str, Any]) -> list[str]:
     told = []
     if sim.get("partial"):
         unfinished = sim.get("unfinished")
-        of = counted(unfinished, "request") if isinstance(unfinished, int) else "some requests"
+        of = "some requests"
+        if isinstance(unfinished, int) and 0 <= unfinished <= MOST:
+            of = counted(unfinished, "request")
         told.append(f"cut short: {of} unfinished")
     load = sim.get("load")
     if isinstance(load, dict) and load.get("ordering_only"):

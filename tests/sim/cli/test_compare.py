@@ -174,6 +174,13 @@ def test_a_model_s_name_cannot_write_over_the_terminal(runs: Path, tmp_path: Pat
     assert "cut short: some requests unfinished\n" in told
 
 
+def test_a_count_that_no_float_holds(runs: Path, tmp_path: Path, elpase) -> None:
+    plain = runs / "plain" / "result.json"
+    sim = {"partial": True, "unfinished": 10**400}
+    (tmp_path / "big.json").write_text(json.dumps({**json.loads(plain.read_text()), "sim": sim}))
+    assert "cut short: some requests unfinished\n" in elpase("compare", plain, tmp_path / "big.json").out
+
+
 def test_flags_that_will_not_do(runs: Path, tmp_path: Path, elpase) -> None:
     plain = runs / "plain"
     assert "did you mean mean_ttft_ms?" in elpase("compare", plain, plain, "--tolerance", "mean_tftt_ms=0.1").error
