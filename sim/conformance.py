@@ -141,6 +141,7 @@ def _parse_case(line: str, path: Path, line_number: int) -> Record:
             for entry in case[part]:
                 _require_parts(entry, parts, f"{part}: ")
         for request in case["requests"]:
+            _require_parts(request, {name: int for name in _REQUEST_CHOICES if name in request}, "requests: ")
             if not all(isinstance(piece, list) and [*map(type, piece)] == [int, int] for piece in request["prompt"]):
                 raise InputError(
                     field="requests: prompt", value=request["prompt"], expected="pairs [content id, tokens]"
@@ -158,6 +159,7 @@ _PARTS: Parts = {"case": str, "config": dict, "requests": list, "steps": list}
 _REQUEST_PARTS: Parts = {
     "id": str, "arrival_step": int, "arrival_time": (int, float), "prompt": list, "max_tokens": int, "priority": int,
 }  # fmt: skip
+_REQUEST_CHOICES = ("abort_step", "stop_at")
 _STEP_PARTS: Parts = {"finished": list}
 
 

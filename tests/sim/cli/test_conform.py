@@ -37,6 +37,8 @@ REQUEST = {"id": "r0", "arrival_step": 0, "arrival_time": 0.0, "prompt": [[1, 8]
         ({"requests": [3]}, "got 3, expected requests: an object"),
         ({"requests": [{}]}, "requests: id: a key is missing"),
         ({"requests": [{**REQUEST, "prompt": [3]}]}, "requests: prompt: got [3], expected pairs [content id, tokens]"),
+        ({"requests": [{**REQUEST, "stop_at": "x"}]}, "requests: stop_at: not what is recorded there, got 'x'"),
+        ({"requests": [{**REQUEST, "abort_step": None}]}, "requests: abort_step: not what is recorded there"),
         ({"steps": [7]}, "got 7, expected steps: an object"),
         ({"steps": [{}]}, "steps: finished: a key is missing"),
     ],
