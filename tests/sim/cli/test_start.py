@@ -1,4 +1,4 @@
-"""Ctrl-C before the command has begun, or when it is done: exit code 130, and no traceback, whatever is being loaded."""
+"""Ctrl-C before the command has begun, or when it is done: exit code 130, no traceback, whatever is being loaded."""
 
 from __future__ import annotations
 
