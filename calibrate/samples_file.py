@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from calibrate.samples import COLUMNS, Origin, Samples
 from sim.errors import InputError
-from sim.input_file import input_file
 from sim.json_file import parse_json
 from sim.output import write_bytes_atomic
+from sim.parquet_file import read_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -75,11 +75,7 @@ def write_samples(path: str | os.PathLike[str], samples: Samples) -> None:
 
 def read_samples(path: str | os.PathLike[str]) -> Samples:
     """The samples of a table. Raises InputError for missing columns, impossible values and mixed devices, OSError."""
-    with input_file(path).open("rb") as file:
-        try:
-            table = pq.read_table(pa.PythonFile(file))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InputError(f"not a Parquet table ({error})", file=path) from None
+    table = read_parquet(path)
     missing = [name for name in SCHEMA.names if name not in table.column_names]
     if missing:
         raise InputError(file=path, value=table.column_names, expected=f"also the columns {', '.join(missing)}")

@@ -8,24 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pandas as pd
-import pyarrow as pa
-
 from sim.errors import InputError
-from sim.input_file import input_file
+from sim.parquet_file import read_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    import pandas as pd
+
 
 def read_table(file: Path, *columns: str) -> pd.DataFrame:
     """A file that has these columns. Raises InputError, and OSError where it cannot be read."""
-    try:
-        with input_file(file).open("rb") as opened:
-            table = pd.read_parquet(opened)
-    except pa.ArrowInvalid as error:
-        raise InputError(f"not a Parquet table ({error})", file=file) from None
+    table: pd.DataFrame = read_parquet(file).to_pandas()
     for column in columns:
         if column not in table:
             raise InputError("missing column", file=file, field=column)

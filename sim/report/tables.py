@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from sim.errors import InputError
 from sim.json_file import parse_json
+from sim.parquet_file import read_parquet
 from sim.report.arrow import numbers, texts_by_code
 from sim.report.frames import Frames, Itls
 from sim.report.request_rows import STATUS
@@ -103,11 +104,7 @@ def _write(columns: Mapping[str, pa.Array], meta: Mapping[str, object], path: Pa
 
 
 def _read(path: Path) -> pa.Table:
-    try:
-        with path.open("rb") as file:
-            table = pq.read_table(file)
-    except pa.ArrowInvalid as error:
-        raise InputError(f"not a Parquet table ({error})", file=path) from None
+    table = read_parquet(path)
     if _META_KEY not in (table.schema.metadata or {}):
         raise InputError(file=path, expected="a table written by elpase")
     return table
