@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 REQUESTS_FILE = "requests.parquet"
 STEPS_FILE = "steps.parquet"
 _META_KEY = b"elpase"
-_GAPS = pa.large_list(pa.float64())
+_GAPS = (pa.large_list(pa.float64()), pa.list_(pa.float64()))
+"""The second is what pandas makes of it."""
 _ROW_GROUP = 1 << 12
 """Rows that are compressed at one time: what is in the works takes memory."""
 
@@ -61,7 +62,7 @@ def read_frames(folder: Path) -> Frames:
     """
     requests = _read(folder / REQUESTS_FILE)
     steps = _read(folder / STEPS_FILE)
-    if "itls_s" not in requests.column_names or requests.schema.field("itls_s").type != _GAPS:
+    if "itls_s" not in requests.column_names or requests.schema.field("itls_s").type not in _GAPS:
         raise InputError(file=folder / REQUESTS_FILE, field="itls_s", expected="a column of token gaps")
     if requests.schema.metadata[_META_KEY] != steps.schema.metadata[_META_KEY]:
         raise InputError(f"{folder}: {STEPS_FILE} and {REQUESTS_FILE} are of different runs")

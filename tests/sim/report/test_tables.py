@@ -43,6 +43,16 @@ def test_any_parquet_reader_finds_the_gaps_as_lists(toy_run, tmp_path):
     assert [list(row) for row in column] == [frames.itls.row(i).tolist() for i in range(5)]
 
 
+def test_a_table_to_which_pandas_added_a_column_is_still_one(toy_run, tmp_path):
+    frames = toy_run(requests=5)
+    write_frames(frames, tmp_path)
+    for file in ("requests.parquet", "steps.parquet"):
+        written = pq.read_table(tmp_path / file)
+        longer = pa.Table.from_pandas(written.to_pandas().assign(mine=1))
+        pq.write_table(longer.replace_schema_metadata(written.schema.metadata), tmp_path / file)
+    assert summarize(read_frames(tmp_path)) == summarize(frames)
+
+
 def test_the_same_run_gives_the_same_bytes(toy_run, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
