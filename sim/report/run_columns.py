@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _TEXTS: Mapping[str, Collection[str]] = {"status": STATUS, "limit": LIMITS, "runtime_mode": MODES}
 """What their rows may say; `request_id` and `error` are free."""
 _LEAST = {"priority": -(1 << 53), "chunk_row": -1}
-_MOST = 1 << 53
+MOST_EXACT = 1 << 53
 """Beyond it a number is no longer exact."""
 
 
@@ -76,7 +76,7 @@ def _require_seconds(column: pd.Series, file: Path, *, all_there: bool) -> None:
 
 def _require_counts(column: pd.Series, file: Path) -> None:
     least = _LEAST.get(str(column.name), 0)
-    if column.dtype != np.int64 or (len(column) and not least <= column.min() <= column.max() <= _MOST):
+    if column.dtype != np.int64 or (len(column) and not least <= column.min() <= column.max() <= MOST_EXACT):
         raise _wrong(column, file, f"whole numbers >= {least}")
 
 

@@ -16,6 +16,7 @@ from sim.core.config import SchedulerConfig
 from sim.drafters import DrafterSize
 from sim.errors import InputError
 from sim.latency.fields import Fields
+from sim.report.run_columns import MOST_EXACT
 
 if TYPE_CHECKING:
     import os
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 _TEXTS = ("vllm_semantics", "profile", "model", "label", "trace", "ramp_up_strategy")
 _RATES = ("request_rate", "burstiness", "ramp_up_start_rps", "ramp_up_end_rps")
-_MOST = 1 << 53
-"""Beyond it a number is no longer exact."""
 _SAME_S = 1e-6
 
 
@@ -40,7 +39,7 @@ def require_meta(frames: Frames, file: str | os.PathLike[str]) -> None:
     for name in _there(said, "response_s"):
         _require_response(said, said.number(name), frames)
     for name in _there(said, "num_gpu_blocks", "max_concurrency"):
-        said.integer(name, least=1, most=_MOST)
+        said.integer(name, least=1, most=MOST_EXACT)
     for name in _there(said, "partial"):
         said.truth(name)
     for name in _there(said, "flags", "workload"):
@@ -78,7 +77,7 @@ def _require_config(said: Fields) -> None:
         value = said.table[name]
         if name == "watermark":
             said.number(name)
-        elif isinstance(value, float | list | dict) or (isinstance(value, int) and not 0 <= value <= _MOST):
+        elif isinstance(value, float | list | dict) or (isinstance(value, int) and not 0 <= value <= MOST_EXACT):
             raise said.wrong(name, "a whole number, true or false, or a text")
     try:
         SchedulerConfig(**said.table)
@@ -99,16 +98,16 @@ def _require_host(said: Fields) -> None:
 
 
 def _require_drafts(said: Fields) -> None:
-    tokens = said.integer("num_draft_tokens", most=_MOST)
-    said.integer("num_drafts", least=min(1, tokens), most=_MOST)
-    _require_list(said, "num_accepted_tokens_per_pos", most=_MOST, whole=True)
+    tokens = said.integer("num_draft_tokens", most=MOST_EXACT)
+    said.integer("num_drafts", least=min(1, tokens), most=MOST_EXACT)
+    _require_list(said, "num_accepted_tokens_per_pos", most=MOST_EXACT, whole=True)
 
 
 def _require_server(said: Fields, config: object) -> None:
     for name in _there(said, "cudagraph_mode"):
         said.text(name)
     for name in _there(said, "cudagraph_capture_sizes"):
-        sizes = _require_list(said, name, most=_MOST, whole=True)
+        sizes = _require_list(said, name, most=MOST_EXACT, whole=True)
         if sizes != sorted({*sizes} - {0}):
             raise said.wrong(name, "rising sizes from 1")
     for name in _there(said, "speculation"):
@@ -120,7 +119,7 @@ def _require_server(said: Fields, config: object) -> None:
         drafter = speculation.object("drafter")
         if set(drafter.table) != set(DrafterSize._fields):
             raise speculation.wrong("drafter", f"an object of {', '.join(DrafterSize._fields)}")
-        drafter.integer("passes", most=_MOST)
+        drafter.integer("passes", most=MOST_EXACT)
         for share in DrafterSize._fields[1:]:
             drafter.number(share)
 
