@@ -72,13 +72,8 @@ def find_interpreter(path: str | os.PathLike[str]) -> Interpreter:
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """This process's environment without what makes another Python import our packages; plus `more`.
-
-    Nor is there what `elpase` says of its own matrices: a server's are not small.
-    """
-    ours = (
-        "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__", "PYTHONSTARTUP", "OPENBLAS_NUM_THREADS",
-    )  # fmt: skip
+    """This process's environment without what makes another Python import our packages; plus `more`."""
+    ours = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__", "PYTHONSTARTUP")
     kept = {name: value for name, value in os.environ.items() if name not in ours}
     quiet = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     return {**quiet, **kept, **more}

@@ -6,6 +6,7 @@ verb's module, and the libraries behind it, are loaded only when the verb is use
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from contextlib import suppress
@@ -67,7 +68,12 @@ class VerbGroup(click.Group):
         if cmd_name not in self._verbs:
             hint = did_you_mean(cmd_name, self._verbs) or f"; expected one of: {', '.join(self._verbs)}"
             ctx.fail(f"No such command {cmd_name!r}{hint}")
-        command: click.Command = import_module(self._verbs[cmd_name].module).command
+        module = self._verbs[cmd_name].module
+        if module.startswith(sim.__name__):
+            # Loaded with numpy, OpenBLAS starts a thread per core, and these spin before they sleep: a tenth of a short
+            # run, which has no large matrices. What measures a server or a model does not change its threads.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        command: click.Command = import_module(module).command
         return command
 
     def invoke(self, ctx: click.Context) -> object:

@@ -21,9 +21,6 @@ def main() -> None:
     if usual:
         # At once: nothing has been begun, and an exception in the middle of an import need not come out of it.
         _signal.signal(_signal.SIGINT, _exit_at_once)
-    # Loaded with numpy, OpenBLAS starts a thread per core, and these spin before they sleep: a tenth of a short run.
-    # Matrices are small here.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import gc
 
     from sim.cli.main import main as run

@@ -48,7 +48,7 @@ class StepPlan:
     """What one `schedule()` call decided. Columns are aligned: position i speaks of `requests[i]`.
 
     Order is vLLM's own: running requests first, then admitted ones. All counts are tokens, blocks or requests.
-    Handed over by `schedule()`, which keeps nothing of it.
+    Handed over by `schedule()`, which keeps nothing of it; the engine adds what plans without tokens before it moved.
     """
 
     def __init__(self) -> None:

@@ -86,13 +86,17 @@ def test_what_is_left_at_the_end_is_not_looked_through() -> None:
     assert done.stdout.split()[-1] == "True"
 
 
-@pytest.mark.parametrize(("said", "threads"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")])
-def test_no_threads_are_started_for_matrices_unless_asked_for(said: dict[str, str], threads: str) -> None:
+@pytest.mark.parametrize(
+    ("verb", "said", "threads"),
+    [("replay", {}, "1"), ("replay", {"OPENBLAS_NUM_THREADS": "3"}, "3"), ("calibrate", {}, "None")],
+)
+def test_no_threads_for_matrices_unless_asked_for_or_measured(verb: str, said: dict[str, str], threads: str) -> None:
     code = (
-        "import atexit, os, sys; from sim.cli.start import main; sys.argv[1:] = ['--version']\n"
-        "atexit.register(lambda: print(os.environ['OPENBLAS_NUM_THREADS']))\n"
+        "import atexit, os, sys; from sim.cli.start import main; sys.argv[1:] = [sys.argv[1], '--help']\n"
+        "atexit.register(lambda: print(os.environ.get('OPENBLAS_NUM_THREADS')))\n"
         "main()\n"
     )
     env = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"} | said
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, env=env)
+    command = [sys.executable, "-c", code, verb]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=env)
     assert done.stdout.split()[-1] == threads
