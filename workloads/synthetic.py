@@ -90,8 +90,11 @@ class _Draws:
         ids = self._ids()
         rows = zip(self._starts(), self._lengths(self.count), strict=True)
         for index, ((start_s, prefix), (prompt, output)) in enumerate(rows):
-            content = (*prefix, (ids.text(index), prompt)) if prefix else None
-            yield Request(f"{self.name}-{index}", start_s, length(prefix) + prompt, output, content)
+            content = None
+            if prefix:
+                content = (*prefix, (ids.text(index), prompt))
+                prompt += length(prefix)
+            yield Request(f"{self.name}-{index}", start_s, prompt, output, content)
 
     def turns(self, sessions: Sessions) -> NDArray[np.int64]:
         """How many requests each session has."""

@@ -94,10 +94,10 @@ class LoadTotals:
         self.held_s += float(step_s[queue > 0].sum())
         self.queue_s += float((queue * step_s).sum())
         self.client_s += float(step_s[at_client > 0].sum())
-        held = at_server > 0
-        held_s, limits = step_s[held], rows["limit"][held]
+        is_waiting = at_server > 0
+        waited_s, limits = step_s[is_waiting], rows["limit"][is_waiting]
         for code, name in enumerate(LIMITS):
-            self.limit_s[name] += float(held_s[limits == code].sum())
+            self.limit_s[name] += float(waited_s[limits == code].sum())
 
 
 def load_columns(steps: StepBlock) -> dict[str, NDArray[Any]]:
