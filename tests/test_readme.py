@@ -19,9 +19,8 @@ import pytest
 
 from sim.cli.main import VERBS, cli
 from sim.config import EngineConfig
-from sim.core.step import Limit
-from sim.latency.graphs import GraphMode
 from sim.latency.profile import DEFAULT_PROFILE, Profile
+from sim.report.step_rows import LIMITS, MODES
 from workloads import FORMATS, read_trace
 
 ROOT = Path(__file__).parents[1]
@@ -182,9 +181,9 @@ def test_result_files_and_keys_are_those_written(tmp_path: Path) -> None:
     assert set(re.findall(r"`(\w+)`", row)) <= set(result)
     for name in ("requests", "steps"):
         row = re.search(rf"^\| `{name}\.parquet` \| (.*) \|$", section, re.MULTILINE)[1]
-        values = {*Limit, *GraphMode} if name == "steps" else {"finished", "rejected", "unfinished"}
+        values = {*LIMITS, *MODES} if name == "steps" else {"finished", "rejected", "unfinished"}
         columns = set(pd.read_parquet(tmp_path / "out" / f"{name}.parquet").columns)
-        assert set(re.findall(r"`(\w+)`", row)) == columns | {getattr(value, "value", value) for value in values}
+        assert set(re.findall(r"`(\w+)`", row)) == columns | values
 
 
 def test_every_key_of_the_sim_block_is_explained(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.core.request import Status
+from sim.core.request import RUNNING
 from sim.core.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -46,5 +46,5 @@ def take_place(request: Request, n: int, manager: KVCacheManager) -> None:
     """A request's tokens are known that had placeholders: hash the blocks that could not be when they were given."""
     if request.keeps_kv:
         request.num_output_placeholders -= n
-    if request.status is Status.RUNNING:
+    if request.status is RUNNING:
         manager.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.core.offloading import OffloadingScheduler
-from sim.core.request import Status
+from sim.core.request import PREEMPTED, RUNNING, SWAPPED, WAITING
 
 if TYPE_CHECKING:
     from sim.core.block_pool import Block
@@ -93,16 +93,16 @@ class Invariants:
         everybody = [*running, *self._scheduler.held()]
         _require(len(set(map(id, everybody))) == len(everybody), "a request both runs and waits, or does one twice")
         for request in running:
-            _require(request.status is Status.RUNNING, f"{request.request_id} runs as {request.status.value}")
+            _require(request.status is RUNNING, f"{request.request_id} runs as {request.status.value}")
         for request in waiting:
             _require(
-                request.status in (Status.WAITING, Status.PREEMPTED),
+                request.status in (WAITING, PREEMPTED),
                 f"{request.request_id} waits as {request.status.value}",
             )
             _require(not request.num_blocks, f"{request.request_id} waits and holds {request.num_blocks} blocks")
             _require(request.num_computed_tokens == 0, f"{request.request_id} waits with computed tokens")
         for request in swapped:
-            _require(request.status is Status.SWAPPED, f"{request.request_id} is swapped as {request.status.value}")
+            _require(request.status is SWAPPED, f"{request.request_id} is swapped as {request.status.value}")
             _require(not request.num_blocks, f"{request.request_id} is swapped and holds {request.num_blocks} blocks")
 
     def _check_host(self) -> None:
@@ -165,4 +165,4 @@ def _check_tier(scheduler: OffloadingScheduler) -> None:
     )
     for request in scheduler.loading:
         _require(request.num_blocks > 0, f"{request.request_id} waits for its load and holds no blocks")
-        _require(request.status is not Status.RUNNING, f"{request.request_id} loads and runs")
+        _require(request.status is not RUNNING, f"{request.request_id} loads and runs")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sim.core.config import SchedulerConfig
@@ -21,13 +21,8 @@ if TYPE_CHECKING:
     from sim.core.step_in_making import StepInMaking
 
 
-class Stretch(NamedTuple):
-    """Rounds in a row with the same members."""
-
-    num_members: int
-    context: int
-    """Their computed tokens before the first round, summed up."""
-    rounds: int
+Stretch = tuple[int, range]
+"""Rounds in a row with the same members: how many, and their computed tokens before each round, summed up."""
 
 
 class Cohort:
@@ -123,13 +118,15 @@ class Cohort:
             end = at - now
             if end > most:
                 break
-            stretches.append(Stretch(members, context, end - start))
-            leaving = self._ends[at]
-            context += members * (end - start) - sum([request.final_num_tokens - 1 for request in leaving])
-            members, start = members - len(leaving), end
+            after = context + members * (end - start)
+            stretches.append((members, range(context, after, members)))
+            context, start = after, end
+            for request in self._ends[at]:
+                context -= request.final_num_tokens - 1
+                members -= 1
             finishes.append(end + len(self.in_flight))
         if members and start < most:
-            stretches.append(Stretch(members, context, most - start))
+            stretches.append((members, range(context, context + members * (most - start), members)))
         return stretches, finishes
 
     def rounds_alike(self) -> int:

@@ -6,20 +6,20 @@ Not another algorithm: `advance(n)` leaves the scheduler exactly as n rounds of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from sim.core.request import Request
 from sim.core.step import Limit
 
 if TYPE_CHECKING:
     from sim.core.cohort import Stretch
+    from sim.core.request import Request
     from sim.core.scheduler import Scheduler
 
 
 def may_be_quiet(scheduler: Scheduler) -> bool:
     """Nobody waits, or nobody can be admitted before somebody leaves; and the budget is enough for all who run."""
-    num_running, config = len(scheduler.running), scheduler.config
-    return 0 < num_running <= config.token_budget and (num_running >= config.seqs_cap or not scheduler.num_held)
+    num_running = len(scheduler.running)
+    return 0 < num_running <= scheduler.token_budget and (num_running >= scheduler.seqs_cap or not scheduler.num_held)
 
 
 def outlook(scheduler: Scheduler, most: int) -> tuple[list[Stretch], list[int]]:
@@ -41,40 +41,40 @@ def outlook(scheduler: Scheduler, most: int) -> tuple[list[Stretch], list[int]]:
     return cohort.outlook(most)
 
 
-class Advance(NamedTuple):
+class Advance:
     """Rounds that are over."""
 
-    alike: list[tuple[int, int, int]]
-    """Rows of each step, requests that run, and so many steps in a row that have them."""
-    num_free_blocks: list[int]
-    """After each step was made."""
-    last: list[Request]
-    """The rows of the last step."""
-    finished: list[tuple[int, Request]]
-    """After how many rounds, by the output that then came back, and who."""
+    def __init__(self) -> None:
+        self.alike: list[tuple[int, int, int]] = []
+        """Rows of each step, requests that run, and so many steps in a row that have them."""
+        self.num_free_blocks: list[int] = []
+        """After each step was made."""
+        self.last: list[Request] = []
+        """The rows of the last step."""
+        self.finished: list[tuple[int, Request]] = []
+        """After how many rounds, by the output that then came back, and who."""
 
 
 def advance(scheduler: Scheduler, rounds: int) -> Advance:
     """Rounds at once, each a step scheduled and an output that comes back; no more than `outlook` knows of."""
     cohort, running = scheduler.cohort, scheduler.running
-    alike: list[tuple[int, int, int]] = []
-    free: list[int] = []
-    finished: list[tuple[int, Request]] = []
-    last: list[Request] = []
+    over = Advance()
     done = 0
     while done < rounds:
-        last, num_running = cohort.members[:], len(running)
-        n = min(cohort.rounds_alike(), rounds - done)
-        free += cohort.advance(n)
-        alike.append((len(last), num_running, n))
+        over.last = cohort.members[:]
+        n = cohort.rounds_alike()
+        if n > rounds - done:
+            n = rounds - done
+        over.alike.append((len(over.last), len(running), n))
+        over.num_free_blocks += cohort.advance(n)
         done += n
         if cohort.ending:
-            finished += [(done, request) for request in scheduler.end_members()]
-    return Advance(alike, free, last, finished)
+            over.finished += [(done, request) for request in scheduler.end_members()]
+    return over
 
 
-def limit_of(scheduler: Scheduler, num_seqs: int, num_waiting: int) -> Limit:
+def limit_of(scheduler: Scheduler, num_seqs: int, num_waiting: int) -> Limit | None:
     """What keeps those out who wait, in a round with so many rows."""
     if not num_waiting:
-        return Limit.NOTHING
-    return Limit.TOKENS if num_seqs >= scheduler.config.token_budget else Limit.SEQS
+        return None
+    return Limit.TOKENS if num_seqs >= scheduler.token_budget else Limit.SEQS

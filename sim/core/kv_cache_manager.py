@@ -74,9 +74,8 @@ class KVCacheManager:
         """
         num_tokens = request.num_computed_tokens + len(hit) * self._block_size + num_new_tokens
         total = self._with_lookahead(num_tokens)
-        if self._reserve_full_isl:
-            total = max(total, request.num_tokens)
-        needed = self.blocks_for(total) - request.num_blocks - len(hit)
+        whole = request.num_tokens if self._reserve_full_isl and request.num_tokens > total else total
+        needed = self.blocks_for(whole) - request.num_blocks - len(hit)
         if hit:
             needed += sum(block.ref_cnt == 0 for block in hit)
         if anything_running:
@@ -84,7 +83,7 @@ class KVCacheManager:
         if needed > self.block_pool.num_free_blocks:
             return False
         self._hold(request, hit)
-        self._extend(request, num_tokens)
+        self._extend(request, num_tokens, total)
         return True
 
     def admit_load(
@@ -126,10 +125,10 @@ class KVCacheManager:
     def allocate_slots(self, request: Request, num_new_tokens: int) -> bool:
         """Slots for the next `num_new_tokens` tokens of a running request; False, and no change, if blocks lack."""
         num_tokens = request.num_computed_tokens + num_new_tokens
-        needed = self.blocks_for(self._with_lookahead(num_tokens)) - request.num_blocks
-        if needed > self.block_pool.num_free_blocks:
+        total = self._with_lookahead(num_tokens)
+        if self.blocks_for(total) - request.num_blocks > self.block_pool.num_free_blocks:
             return False
-        self._extend(request, num_tokens)
+        self._extend(request, num_tokens, total)
         return True
 
     def own(self, request: Request, num_tokens: int) -> None:
@@ -170,13 +169,13 @@ class KVCacheManager:
         request.num_cached_blocks = num_full
 
     def _with_lookahead(self, num_tokens: int) -> int:
-        return min(num_tokens + self._num_lookahead_tokens, self._max_model_len)
+        total = num_tokens + self._num_lookahead_tokens
+        return total if total < self._max_model_len else self._max_model_len
 
-    def _extend(self, request: Request, num_tokens: int) -> None:
-        """Hold blocks for `num_tokens` tokens and lookahead, and hash those that are full of known tokens."""
-        total = self._with_lookahead(num_tokens)
+    def _extend(self, request: Request, num_tokens: int, total: int) -> None:
+        """Hold blocks for `num_tokens` tokens, `total` with lookahead, and hash those that are full of known tokens."""
         missing = self.blocks_for(total) - request.num_blocks
         if missing > 0:
             self.block_pool.take(missing)
             self.own(request, total)
-        self.cache_blocks(request, min(num_tokens, request.num_tokens))
+        self.cache_blocks(request, num_tokens if num_tokens < request.num_tokens else request.num_tokens)

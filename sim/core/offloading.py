@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sim.core.host_tier import HostTier
-from sim.core.request import Status
+from sim.core.request import ABORTED, LOADING, PREEMPTED, RUNNING, WAITING
 from sim.core.request_queue import make_queue
 from sim.core.scheduler import Scheduler
 from sim.core.step import Limit, Transfer
@@ -130,37 +130,37 @@ class OffloadingScheduler(Scheduler):
     def _schedule_waiting(self, step: StepInMaking) -> None:
         """Who holds blocks goes first; whoever waits for a transfer is passed over."""
         passed_over: list[tuple[RequestQueue, Request]] = []
-        while step.limit is Limit.NOTHING and (self.loading or self.waiting):
+        while step.limit is None and (self.loading or self.waiting):
             queue = self.loading if self.loading else self.waiting
             if step.budget <= 0:
                 step.limit = Limit.TOKENS
-            elif len(self.running) >= self.config.seqs_cap:
+            elif len(self.running) >= self.seqs_cap:
                 step.limit = Limit.SEQS
             else:
                 step.limit = self._resume(step) if queue is self.loading else self._admit_or_load(step)
             if step.limit is Limit.TRANSFER:
                 request = queue.pop()
                 passed_over.append((self.loading if request.num_blocks else self.waiting, request))
-                step.limit = Limit.NOTHING
-        if passed_over and step.limit is Limit.NOTHING:
+                step.limit = None
+        if passed_over and step.limit is None:
             step.limit = Limit.TRANSFER
         for queue, request in reversed(passed_over):
             queue.prepend(request)
 
-    def _resume(self, step: StepInMaking) -> Limit:
+    def _resume(self, step: StepInMaking) -> Limit | None:
         """Go on with a request that has been loaded."""
         request = self.loading.peek()
-        if request.status is Status.LOADING:
+        if request.status is LOADING:
             if request not in self._arrived:
                 return Limit.TRANSFER
             self._arrived.remove(request)
-            request.status = Status.PREEMPTED if request.num_preemptions else Status.WAITING
+            request.status = PREEMPTED if request.num_preemptions else WAITING
             self.kv_cache_manager.cache_blocks(request, request.num_computed_tokens)
             # The last known token is always computed again.
             request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
         return self._admit_stored(self.loading, step)
 
-    def _admit_or_load(self, step: StepInMaking) -> Limit:
+    def _admit_or_load(self, step: StepInMaking) -> Limit | None:
         """Admit the queue's head, or give it the blocks that it loads first."""
         request = self.waiting.peek()
         stored = self._stored.setdefault(request, _Stored())
@@ -172,14 +172,14 @@ class OffloadingScheduler(Scheduler):
             return Limit.TRANSFER
         queries = request.num_tokens - len(hit) * self.config.block_size
         limit = self._load(request, hit, hashes, step) if hashes else self._admit_stored(self.waiting, step)
-        if limit in (Limit.NOTHING, Limit.TRANSFER):
+        if limit in (None, Limit.TRANSFER):
             step.host_queries += queries
         return limit
 
-    def _admit_stored(self, queue: RequestQueue, step: StepInMaking) -> Limit:
+    def _admit_stored(self, queue: RequestQueue, step: StepInMaking) -> Limit | None:
         request = queue.peek()
         limit = self._admit(queue, step)
-        if limit is Limit.NOTHING:
+        if limit is None:
             self._unstored.add(request)
             if request.is_prefill_chunk:
                 self._prompts.add(request)
@@ -206,7 +206,7 @@ class OffloadingScheduler(Scheduler):
         num_blocks = len(hit) + len(hashes)
         if not manager.admit_load(request, hit, num_blocks, reserved, anything_running=bool(self.running)):
             return Limit.BLOCKS
-        request.status = Status.LOADING
+        request.status = LOADING
         request.num_computed_tokens = num_blocks * self.config.block_size
         stored = self._stored[request]
         stored.num_blocks = num_blocks
@@ -227,7 +227,7 @@ class OffloadingScheduler(Scheduler):
     def _after_schedule(self, step: StepInMaking) -> None:
         super()._after_schedule(step)
         self._unstored.difference_update(step.preempted)
-        through = [r for r in self._prompts if r.status is Status.RUNNING and not r.is_prefill_chunk]
+        through = [r for r in self._prompts if r.status is RUNNING and not r.is_prefill_chunk]
         self._prompts.difference_update(through, step.preempted)
         if self.transfers:
             self._flush(step)
@@ -238,7 +238,7 @@ class OffloadingScheduler(Scheduler):
                     self._store(request, request.num_computed_tokens, step)
         for request in self._ended:
             known = max(request.num_prompt_tokens, request.num_tokens - 1)
-            self._store(request, request.num_computed_tokens if request.status is Status.ABORTED else known, step)
+            self._store(request, request.num_computed_tokens if request.status is ABORTED else known, step)
         for request in self._ended:
             used = self._stored[request].used
             self.tier.use(sorted(used, key=used.__getitem__))
@@ -286,11 +286,11 @@ class OffloadingScheduler(Scheduler):
         self._stored.setdefault(request, _Stored())
         self._unstored.discard(request)
         self._prompts.discard(request)
-        if request.status is Status.RUNNING or not request.num_blocks:
+        if request.status is RUNNING or not request.num_blocks:
             super()._drop(request)
             return
         self.loading.remove(request)
-        if request.status is Status.LOADING and request not in self._arrived:
+        if request.status is LOADING and request not in self._arrived:
             return  # the load still writes its blocks
         self._arrived.discard(request)
         self.kv_cache_manager.free(request)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.core.request import Status
+from sim.core.request import FINISHED
 
 if TYPE_CHECKING:
     from sim.core.cohort import Cohort
@@ -59,12 +59,14 @@ class Outputs:
 
     def _take_output(self, request: Request, sampled: int, stop_at: int | None) -> bool:
         """A request's tokens are back, one of them perhaps a stop token; whether it is finished."""
-        kept = min(sampled if stop_at is None else stop_at, request.final_num_tokens - request.num_tokens)
+        kept, left = sampled if stop_at is None else stop_at, request.final_num_tokens - request.num_tokens
+        if kept > left:
+            kept = left
         self._append_tokens(request, kept)
         if stop_at != kept and request.num_tokens < request.final_num_tokens:
             return False
         self._drop(request)
-        request.status = Status.FINISHED
+        request.status = FINISHED
         return True
 
     def _reject_drafts(self, request: Request, rejected: int) -> None:

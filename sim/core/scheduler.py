@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sim.core.cohort import Cohort
 from sim.core.kv_cache_manager import KVCacheManager
 from sim.core.outputs import Outputs
-from sim.core.request import Request, Status
+from sim.core.request import ABORTED, PREEMPTED, RUNNING, SWAPPED, Request
 from sim.core.request_queue import RequestQueue, make_queue
 from sim.core.servable import check_servable
 from sim.core.step import Limit, StepPlan
@@ -36,6 +36,7 @@ class Scheduler(Outputs):
         self.waiting: RequestQueue = make_queue(config.policy)
         self.swap = SwapSpace(config)
         self.running: list[Request] = []
+        self.token_budget, self.seqs_cap = config.token_budget, config.seqs_cap
 
     @property
     def num_unfinished(self) -> int:
@@ -75,16 +76,16 @@ class Scheduler(Outputs):
     def add_request(self, request: Request) -> None:
         """Queue a request. Raises RequestRejected if it could never be served."""
         config = self.config
-        request.final_num_tokens = min(request.num_prompt_tokens + request.max_tokens, config.max_model_len)
+        if request.final_num_tokens > config.max_model_len:
+            request.final_num_tokens = config.max_model_len
         check_servable(request, config)
         self.waiting.add(request)
 
     def abort(self, request: Request) -> None:
         """Drop a request wherever it is; nothing happens if it has left already."""
-        if request.is_finished:
-            return
-        self._drop(request)
-        request.status = Status.ABORTED
+        if not request.is_finished:
+            self._drop(request)
+            request.status = ABORTED
 
     def schedule(self) -> StepPlan:
         """Decide the next step. Sync: its plan must be answered by `commit` before the next call."""
@@ -102,11 +103,11 @@ class Scheduler(Outputs):
 
     def _drop(self, request: Request) -> None:
         """It leaves, wherever it is: async, a request can get its last token while it waits after a preemption."""
-        if request.status is Status.RUNNING:
+        if request.status is RUNNING:
             self.cohort.drop(request)
             self.running.remove(request)
             self._free(request)
-        elif request.status is Status.SWAPPED:
+        elif request.status is SWAPPED:
             self.swap.give_back(request)
         else:
             self.waiting.remove(request)
@@ -121,11 +122,10 @@ class Scheduler(Outputs):
         """The cap on one request's tokens in this step. A request that is alone has nobody to starve."""
         config = self.config
         threshold = config.long_prefill_token_threshold
-        live = self.num_unfinished if threshold else 0
-        if threshold == 0 or live <= 1:
+        if threshold == 0 or self.num_unfinished <= 1:
             return config.max_num_batched_tokens
         if config.long_prefill_token_threshold_adaptive:
-            return max(threshold, config.max_num_batched_tokens // live)
+            return max(threshold, config.max_num_batched_tokens // self.num_unfinished)
         return threshold
 
     def _schedule_running(self, step: StepInMaking) -> None:
@@ -226,7 +226,7 @@ class Scheduler(Outputs):
         if swapped:
             step.swapped_out.append((request, swapped))
             return
-        request.status = Status.PREEMPTED
+        request.status = PREEMPTED
         request.num_recomputed_tokens += computed
         request.num_computed_tokens = request.num_output_placeholders = 0
         self.waiting.prepend(request)
@@ -237,28 +237,28 @@ class Scheduler(Outputs):
         Swapped requests go before all that wait.
         """
         swapped, waiting = self.swap.requests, self.waiting
-        while (waiting or swapped) and step.limit is Limit.NOTHING:
+        while (waiting or swapped) and step.limit is None:
             if step.budget <= 0:
                 step.limit = Limit.TOKENS
-            elif len(self.running) >= self.config.seqs_cap:
+            elif len(self.running) >= self.seqs_cap:
                 step.limit = Limit.SEQS
             elif swapped:
                 step.limit = self._swap_in(swapped.peek(), step)
             else:
                 step.limit = self._admit(waiting, step)
 
-    def _swap_in(self, request: Request, step: StepInMaking) -> Limit:
+    def _swap_in(self, request: Request, step: StepInMaking) -> Limit | None:
         """Bring a swapped request back and go on with it where it was; what lacks if that cannot be."""
         n = self._num_new_tokens(request, step)
         if not self.kv_cache_manager.admit(request, [], n, anything_running=bool(self.running)):
             return self.kv_cache_manager.what_lacks(request, [], n)
         step.swapped_in.append((request, self.swap.give_back(request)))
-        request.status = Status.RUNNING
+        request.status = RUNNING
         self.running.append(request)
         step.add(request, n)
-        return Limit.NOTHING
+        return None
 
-    def _admit(self, queue: RequestQueue, step: StepInMaking) -> Limit:
+    def _admit(self, queue: RequestQueue, step: StepInMaking) -> Limit | None:
         """Move a queue's head to running, with its first tokens; what lacks if it cannot.
 
         What it has computed already, if anything (offloading), counts as a hit.
@@ -270,7 +270,9 @@ class Scheduler(Outputs):
         drafts = self._padding(n, num_hit_tokens, step)
         if drafts and n + drafts > step.budget:
             return Limit.TOKENS  # rather not now than without its padding
-        n = min(n + drafts, step.threshold)
+        n += drafts
+        if n > step.threshold:
+            n = step.threshold
         if n > step.budget:
             if not self.config.enable_chunked_prefill:
                 return Limit.TOKENS
@@ -279,15 +281,15 @@ class Scheduler(Outputs):
             return self.kv_cache_manager.what_lacks(request, hit, n)
         queue.pop()
         self.running.append(request)
-        if request.status is Status.PREEMPTED:
+        if request.status is PREEMPTED:
             request.num_recomputed_tokens -= num_hit_tokens
-        request.status = Status.RUNNING
+        request.status = RUNNING
         request.num_computed_tokens = num_hit_tokens
         if drafts:
             step.drafts[request] = drafts
         step.add(request, n)
         step.admitted.append((request, num_hit_tokens))
-        return Limit.NOTHING
+        return None
 
     def _padding(self, n: int, num_hit_tokens: int, step: StepInMaking) -> int:
         """Drafts that a request with one token left is padded with, to look like the decodes beside it."""

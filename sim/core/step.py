@@ -15,12 +15,10 @@ from sim.core.request import Request
 
 
 class Limit(enum.Enum):
-    """What ended the admission of waiting requests in a step."""
+    """What ended the admission of waiting requests in a step, where it was not the end of the queue."""
 
     __hash__ = object.__hash__  # looked up for every step; an Enum's own is slow
 
-    NOTHING = "nothing"
-    """The queue was empty."""
     TOKENS = "tokens"
     """The token budget was used up, or too small for a whole prompt without chunked prefill."""
     SEQS = "seqs"
@@ -69,7 +67,7 @@ class StepPlan:
         self.total_num_scheduled_tokens = 0
         self.num_running = self.num_waiting = self.num_free_blocks = 0
         """Running, waiting and free blocks after the call."""
-        self.limit = Limit.NOTHING
+        self.limit: Limit | None = None
         self.swapped_out: list[tuple[Request, int]] = []
         """Those of the preempted whose KV is copied to host memory before this step runs, each with its blocks."""
         self.swapped_in: list[tuple[Request, int]] = []

@@ -26,8 +26,9 @@ class StepInMaking(StepPlan):
         self.token_budget = config.token_budget
         self.input_budget = config.max_num_batched_tokens
         """max_num_batched_tokens less what was scheduled, tokens and draft slots."""
-        self.budget = min(self.token_budget, self.input_budget - self.num_draft_slots)
+        self.budget = 0
         """Tokens that the next request may take."""
+        self._spend(0, 0)
         self.drafts: dict[Request, int] = {}
         """What becomes `num_drafts` when nobody is taken out any more."""
         self.prompt_in_flight = False
@@ -37,7 +38,9 @@ class StepInMaking(StepPlan):
         self.total_num_scheduled_tokens += num_tokens
         self.token_budget -= num_tokens
         self.input_budget -= num_tokens + num_slots
-        self.budget = min(self.token_budget, self.input_budget - self.num_draft_slots)
+        self.budget = self.input_budget - self.num_draft_slots
+        if self.budget > self.token_budget:
+            self.budget = self.token_budget
 
     def add(self, request: Request, n: int) -> None:
         """Schedule n tokens of a request."""

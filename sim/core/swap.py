@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.core.request import Status
+from sim.core.request import SWAPPED
 from sim.core.request_queue import make_queue
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class SwapSpace:
         self.num_free_blocks -= num_blocks
         self.held[request] = num_blocks
         self.requests.add(request)
-        request.status = Status.SWAPPED
+        request.status = SWAPPED
         request.num_swaps += 1
         return num_blocks
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from sim.latency.profile import DecodeCost
 
 
 @dataclass(slots=True)
@@ -45,53 +45,52 @@ class Leap:
 def plan_leap(
     now_s: float,
     num_waiting: int,
-    costs_s: list[tuple[float, list[float]]],
+    priced: list[tuple[DecodeCost, range]],
     in_flight_end_s: float | None,
     finishes: list[int],
 ) -> Leap:
-    """The times of rounds that schedule steps of so many host seconds, and device seconds each.
+    """The times of rounds that schedule steps of decodes: what each stretch of them costs, and its context in each.
 
+    The same numbers, bit for bit, as `FusedLaw.price` makes of each step.
     in_flight_end_s: the end of the step in flight (async), which the first round lands; None where each round lands
     its own step (sync). finishes: after how many rounds somebody finishes.
     """
     start_s: list[float] = []
     end_s: list[float] = []
     if in_flight_end_s is None:
-        _one_by_one(now_s, costs_s, start_s, end_s)
+        _one_by_one(now_s, priced, start_s, end_s)
         landed_s = end_s
     else:
-        _overlapping(now_s, in_flight_end_s, costs_s, start_s, end_s)
+        _overlapping(now_s, in_flight_end_s, priced, start_s, end_s)
         landed_s = start_s  # a step starts when the one before is over, and it has been prepared
     rounds = len(landed_s)
     stops = [stop for stop in finishes if stop < rounds]
     return Leap(now_s, num_waiting, start_s, end_s, landed_s, [*stops, rounds])
 
 
-def _one_by_one(
-    now_s: float, costs_s: Iterable[tuple[float, list[float]]], start_s: list[float], end_s: list[float]
-) -> None:
+def _one_by_one(now_s: float, priced: list[tuple[DecodeCost, range]], start_s: list[float], end_s: list[float]) -> None:
     """Host, device, host, device."""
-    for host_s, devices_s in costs_s:
-        for device_s in devices_s:
+    for (host_s, still_s, context_s, *_), contexts in priced:
+        for context in contexts:
             now_s += host_s
             start_s.append(now_s)
-            now_s += device_s
+            now_s += still_s + context_s * context
             end_s.append(now_s)
 
 
 def _overlapping(
     now_s: float,
     device_free_s: float,
-    costs_s: Iterable[tuple[float, list[float]]],
+    priced: list[tuple[DecodeCost, range]],
     start_s: list[float],
     end_s: list[float],
 ) -> None:
     """The host prepares a step while the device is busy with the one before."""
-    for host_s, devices_s in costs_s:
-        for device_s in devices_s:
+    for (host_s, still_s, context_s, *_), contexts in priced:
+        for context in contexts:
             now_s += host_s
             if now_s < device_free_s:
                 now_s = device_free_s
-            device_free_s = now_s + device_s
+            device_free_s = now_s + (still_s + context_s * context)
             start_s.append(now_s)
             end_s.append(device_free_s)

@@ -68,20 +68,15 @@ class Pricing:
             time = StepTime(time.host_s, time.device_s + drafting_s(self.profile.law, self._drafter, priced))
         return StepPrice(shape, time, graph, why is not None)
 
-    def price_decodes(self, stretches: list[Stretch]) -> list[tuple[float, list[float]]]:
-        """Host seconds, and device seconds of each round, of stretches; up to the first that leaves the domain.
-
-        The same numbers, bit for bit, as `price` gives for each: the context grows by one token per sequence and round.
-        """
-        costs_s: list[tuple[float, list[float]]] = []
-        for num_seqs, context, rounds in stretches:
+    def price_decodes(self, stretches: list[Stretch]) -> list[tuple[DecodeCost, range]]:
+        """What stretches cost, and their context in each round; up to the first that leaves the domain."""
+        priced: list[tuple[DecodeCost, range]] = []
+        for num_seqs, contexts in stretches:
             cost = self.decodes(num_seqs).cost
-            end = context + num_seqs * rounds
-            if context < cost.least_context or end - num_seqs > cost.most_context:
+            if contexts[0] < cost.least_context or contexts[-1] > cost.most_context:
                 break
-            still_s, context_s = cost.still_s, cost.context_s
-            costs_s.append((cost.host_s, [still_s + context_s * at for at in range(context, end, num_seqs)]))
-        return costs_s
+            priced.append((cost, contexts))
+        return priced
 
     def decodes(self, num_seqs: int) -> Decodes:
         """What steps of so many decodes cost, and how they run."""

@@ -247,12 +247,12 @@ class Replica:
             return None
         now_s, next_submit_s = self._env.now, self._client.next_submit_s
         stretches, finishes = outlook(self.scheduler, self._rounds_until(next_submit_s - now_s))
-        costs_s = self._pricing.price_decodes(stretches) if stretches else []
-        if not costs_s:
+        priced = self._pricing.price_decodes(stretches)
+        if not priced:
             return None
         in_flight_end_s = None if flying is None else flying.end_s
         stops = finishes if self._awaited else []
-        leap = plan_leap(now_s, self.scheduler.num_held, costs_s, in_flight_end_s, stops)
+        leap = plan_leap(now_s, self.scheduler.num_held, priced, in_flight_end_s, stops)
         leap.shorten(next_submit_s)
         return leap
 
@@ -304,7 +304,8 @@ class Replica:
         self._host_free_s = leap.scheduled_s(last) + self._pricing.decodes(len(done.last)).cost.host_s
         self._device_free_s = leap.end_s[last]
         self._barren_steps = self._barren_tokens = 0
-        self._part([request for _, request in done.finished])
+        if done.finished:
+            self._part([request for _, request in done.finished])
 
     def _quiet_row(self, num_seqs: int, num_running: int, num_waiting: int, num_host_blocks: int) -> bytes:
         """What is written down of rounds with so many rows."""
@@ -321,9 +322,9 @@ class Replica:
         if isinstance(flight, _QuietFlight):
             finished = self.scheduler.commit_round(flight.requests)
         else:
-            sampled = self._sampler.sample(flight.plan)
-            self._write_down(flight, sampled.tokens)
-            finished = self.scheduler.commit(flight.plan, sampled.outcome)
+            outcome, sampled = self._sampler.sample(flight.plan)
+            self._write_down(flight, sampled)
+            finished = self.scheduler.commit(flight.plan, outcome)
             self._tell(flight.transferred)
         for request in finished:
             self._log.finished(request)

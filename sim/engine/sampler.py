@@ -9,7 +9,7 @@ gives it the same luck whoever else is in the batch.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sim.core.step import StepOutcome
 from sim.report.log import SampledTokens
@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from sim.core.request import Request
     from sim.core.step import StepPlan
     from sim.speculative import Speculation
-
-
-class Sampled(NamedTuple):
-    """An outcome, and what of it a log tells."""
-
-    outcome: StepOutcome
-    tokens: SampledTokens
 
 
 def tokens_without_drafts(plan: StepPlan) -> SampledTokens:
@@ -53,12 +46,12 @@ class Sampler:
         self.num_drafts = self.num_draft_tokens = 0
         self.accepted_per_pos = [0] * config.num_speculative_tokens
 
-    def sample(self, plan: StepPlan) -> Sampled:
-        """The tokens of `sample`, and the drafts that are accepted."""
+    def sample(self, plan: StepPlan) -> tuple[StepOutcome, SampledTokens]:
+        """The tokens of `sample` and the drafts that are accepted, and what of them a log tells."""
         outcome = sample(plan)
         num_sampled = outcome.num_sampled
         if self._speculation is None:
-            return Sampled(outcome, tokens_without_drafts(plan))
+            return outcome, tokens_without_drafts(plan)
         drafted = accepted = 0
         for position, drafts in plan.num_drafts.items():
             request = plan.requests[position]
@@ -73,7 +66,7 @@ class Sampler:
             for n, request in zip(num_sampled, plan.requests, strict=True)
             if not request.is_finished
         )
-        return Sampled(StepOutcome(num_sampled, num_new_drafts=new_drafts), SampledTokens(got, drafted, accepted))
+        return StepOutcome(num_sampled, num_new_drafts=new_drafts), SampledTokens(got, drafted, accepted)
 
     def forget(self, request: Request) -> None:
         """It is done."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sim.latency.model import StepPrice
     from workloads import Request
 
-_NO_CHUNK = (0, 0, 0)
-
 
 class SampledTokens(NamedTuple):
     """What came out of a step."""
@@ -46,7 +44,7 @@ class QuietSteps(NamedTuple):
     num_seqs: int
     num_running: int
     num_waiting: int
-    limit: Limit
+    limit: Limit | None
     graph: GraphRun
     num_host_blocks: int
 
@@ -179,7 +177,9 @@ class RunLog:
         start_s, end_s, copy_s = times_s
         shape = price.shape
         num_tokens, num_seqs = shape.num_tokens, shape.num_seqs
-        largest = self._largest_chunk(plan) if shape.chunk_tokens else _NO_CHUNK
+        hit_tokens = 0
+        for _, hit in plan.admitted:
+            hit_tokens += hit
         row = STEP.pack(
             start_s,
             end_s,
@@ -197,8 +197,8 @@ class RunLog:
             plan.num_free_blocks,
             len(plan.admitted),
             len(plan.preempted),
-            sum([hit for _, hit in plan.admitted]),
-            *largest,
+            hit_tokens,
+            *self._largest_chunk(plan),
             len(plan.swapped_out),
             _num_blocks(plan.swapped_out, plan.stores) if plan.swapped_out or plan.stores else 0,
             _num_blocks(plan.swapped_in, plan.loads) if plan.swapped_in or plan.loads else 0,
@@ -217,10 +217,12 @@ class RunLog:
         self.add_steps([start_s], [end_s], [plan.num_free_blocks])
 
     def _largest_chunk(self, plan: StepPlan) -> tuple[int, int, int]:
-        """Of a prompt, the first of equals: its row, tokens and context."""
-        scheduled = plan.num_scheduled_tokens
-        at = max([i for i in plan.chunks if i not in plan.num_drafts], key=scheduled.__getitem__)
-        return self._rows[plan.requests[at]], scheduled[at], plan.num_computed_tokens[at]
+        """Of a prompt, the first of equals: its row, tokens and context; zeros where there is none."""
+        at, most = 0, 0
+        for i in plan.chunks:
+            if plan.num_scheduled_tokens[i] > most and i not in plan.num_drafts:
+                at, most = i, plan.num_scheduled_tokens[i]
+        return (self._rows[plan.requests[at]], most, plan.num_computed_tokens[at]) if most else (0, 0, 0)
 
     def _admitted(self, request: CoreRequest, hit: int, start_s: float) -> None:
         row = self._rows[request]

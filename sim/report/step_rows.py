@@ -57,9 +57,9 @@ STEP_DTYPE = np.dtype(
 )
 """One step's row, as packed and as read back."""
 STEP_COLUMNS = tuple(name for name in STEP_DTYPE.names or () if name not in _STREAMS)
-LIMIT_CODES = {limit: code for code, limit in enumerate(Limit)}
+LIMIT_CODES = {limit: code for code, limit in enumerate((None, *Limit))}
 MODE_CODES = {mode: code for code, mode in enumerate(GraphMode)}
-LIMITS = [limit.value for limit in Limit]
+LIMITS = ["nothing", *(limit.value for limit in Limit)]
 MODES = [mode.value for mode in GraphMode]
 """What the codes in a row stand for."""
 BLOCK_STEPS = 8192

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sim.core.step import Limit
 from sim.plurals import counted
 from sim.report.explain.explanation import Ending, Knob
+from sim.report.step_rows import LIMITS
 from sim.report.units import percent
 
 if TYPE_CHECKING:
@@ -25,11 +25,9 @@ AT_WORK = 0.01
 
 
 def endings(run: Run) -> tuple[Ending, ...]:
-    """How the steps ended, in the order of `Limit`."""
+    """How the steps ended, in the order of `LIMITS`."""
     return tuple(
-        Ending(limit.value, int(steps.sum()), run.share(steps))
-        for limit in Limit
-        for steps in [run.limit == limit.value]
+        Ending(limit, int(steps.sum()), run.share(steps)) for limit in LIMITS for steps in [run.limit == limit]
     )
 
 

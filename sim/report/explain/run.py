@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.core.config import SchedulerConfig
-from sim.core.step import Limit
 from sim.drafters import NO_DRAFTER, DrafterSize
 from sim.errors import InputError
 from sim.latency.fields import Fields
 from sim.latency.graph_flags import graphs_of
 from sim.report.finished import read_finished, require_this_version
 from sim.report.insight import held_at_client, kv_usage
+from sim.report.step_rows import LIMITS
 from sim.report.tables import REQUESTS_FILE
 
 if TYPE_CHECKING:
@@ -118,9 +118,9 @@ def of_frames(frames: Frames, *, told: str = "this run") -> Run:
     """Check frames and their settings. Raises InputError for what cannot be explained."""
     meta, requests = frames.meta, frames.requests
     require_this_version(frames, told)
-    unknown = set(frames.steps["limit"].astype(str)) - {limit.value for limit in Limit}
+    unknown = set(frames.steps["limit"].astype(str)) - set(LIMITS)
     if unknown:
-        raise InputError(f"{told}: limit: got {min(unknown)!r}, expected one of {', '.join(x.value for x in Limit)}")
+        raise InputError(f"{told}: limit: got {min(unknown)!r}, expected one of {', '.join(LIMITS)}")
     if meta.get("partial"):
         raise InputError(f"{told}: was cut short (partial), so its end would look like a cause: replay it to the end")
     if not len(requests):

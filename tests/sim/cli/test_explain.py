@@ -13,7 +13,7 @@ import pytest
 
 import sim.report.tables
 from sim.cli.explain import _ENDINGS
-from sim.core.step import Limit
+from sim.report.step_rows import LIMITS
 
 FLAGS = ("--limit", 60, "--rate-scale", 2, "--num-gpu-blocks-override", 1500, "--max-model-len", 8192)
 
@@ -90,7 +90,7 @@ class TestOutput:
 
 
 def test_every_limit_has_words() -> None:
-    assert set(_ENDINGS) == {limit.value for limit in Limit}
+    assert set(_ENDINGS) == set(LIMITS)
 
 
 class TestBadInput:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from sim.core.config import SchedulerConfig
-from sim.core.step import Limit
 from sim.errors import InputError
 from sim.experiment import simulate
 from sim.latency.profile import Profile
 from sim.report.explain import explain
 from sim.report.explain.prices import Prices
 from sim.report.explain.run import of_frames
+from sim.report.step_rows import LIMITS
 from workloads import Request
 
 LAW = Profile.load("h100-qwen3-14b")
@@ -98,7 +98,7 @@ class TestKnobs:
         told = explain(run_of("kv_starved").frames)
         steps = run_of("kv_starved").steps
         counted = steps["limit"].astype(str).value_counts().to_dict()
-        assert {e.limit: e.steps for e in told.endings} == {limit.value: counted.get(limit.value, 0) for limit in Limit}
+        assert {e.limit: e.steps for e in told.endings} == {limit: counted.get(limit, 0) for limit in LIMITS}
         busy = (steps["end_s"] - steps["start_s"]).sum() / (steps["end_s"].max() - steps["start_s"].min())
         assert sum(e.share for e in told.endings) == pytest.approx(busy)
         assert self.knob(told, "KV blocks").steps == (steps["limit"].isin(["blocks", "gate", "preemption"])).sum()
