@@ -251,7 +251,7 @@ class _Driver:
                 for r in self.scheduler.running
             ],
             "waiting": [r.request_id for r in self.scheduler.waiting],
-            "free": self.scheduler.kv_cache_manager.num_free_blocks,
+            "free": self.scheduler.kv_cache_manager.block_pool.num_free_blocks,
         }
 
     def _arrivals_and_aborts(self) -> bool:

@@ -40,6 +40,7 @@ class Cohort:
         """Steps whose output is still to come, oldest first: how many of their first rows the cohort answers for."""
         self._is_open = is_open
         self._manager = manager
+        self._pool = manager.block_pool
         self._size = config.block_size
         self._async = config.async_scheduling
         self._is_hashing = config.enable_prefix_caching
@@ -85,11 +86,11 @@ class Cohort:
 
         taken: blocks for it that the pool has given already.
         """
-        if len(self.members) > step.budget or self.num_new_blocks - taken > self._manager.num_free_blocks:
+        if len(self.members) > step.budget or self.num_new_blocks - taken > self._pool.num_free_blocks:
             self.dissolve()
         if self.members:
             step.add_decodes(self.members, [base + self._rounds for base in self._bases])
-            self._manager.block_pool.take(self.num_new_blocks - taken)
+            self._pool.take(self.num_new_blocks - taken)
             self.in_flight.append(len(self.members))
             self._pass(1, len(self.in_flight) - 1)
         else:
@@ -108,7 +109,7 @@ class Cohort:
 
     def outlook(self, most: int) -> tuple[list[Stretch], list[int]]:
         """The rounds ahead, at most so many, for which blocks suffice; and after how many of them somebody finishes."""
-        while sum(self._blocks_needed(most)) > self._manager.num_free_blocks:
+        while sum(self._blocks_needed(most)) > self._pool.num_free_blocks:
             most //= 2
         finishes = [1] if self.ending else []
         stretches: list[Stretch] = []
@@ -138,7 +139,7 @@ class Cohort:
 
         At most `rounds_alike`.
         """
-        pool = self._manager.block_pool
+        pool = self._pool
         left = pool.num_free_blocks
         free: list[int] = []
         for needed in self._blocks_needed(rounds):

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from sim.core.scheduler import Scheduler
 
 
-def may_be_quiet(scheduler: Scheduler) -> bool:
+def may_be_quiet(scheduler: Scheduler, num_held: int) -> bool:
     """Nobody waits, or nobody can be admitted before somebody leaves; and the budget is enough for all who run."""
     num_running = len(scheduler.running)
-    return 0 < num_running <= scheduler.token_budget and (num_running >= scheduler.seqs_cap or not scheduler.num_held)
+    return 0 < num_running <= scheduler.token_budget and (num_running >= scheduler.seqs_cap or not num_held)
 
 
-def outlook(scheduler: Scheduler, most: int) -> tuple[list[Stretch], list[int]]:
+def outlook(scheduler: Scheduler, num_held: int, most: int) -> tuple[list[Stretch], list[int]]:
     """The rounds from here on that only give every running request one token, as `Cohort.outlook`; none if not sure.
 
     They `may_be_quiet`, and the scheduler is between rounds (sync), or has one step in flight, with a token for each
@@ -34,7 +34,7 @@ def outlook(scheduler: Scheduler, most: int) -> tuple[list[Stretch], list[int]]:
     cohort.gather(running)
     if len(cohort) < len(running) or not cohort.members:
         return [], []
-    if scheduler.num_held:
+    if num_held:
         most = min(most, cohort.first_finish())  # then somebody is admitted
     if config.kv_preemption == "offload":
         most = min(most, cohort.first_finish() - 1)  # then host memory is told
@@ -69,7 +69,8 @@ def advance(scheduler: Scheduler, rounds: int) -> Advance:
         over.num_free_blocks += cohort.advance(n)
         done += n
         if cohort.ending:
-            over.finished += [(done, request) for request in scheduler.end_members()]
+            for request in scheduler.end_members():
+                over.finished.append((done, request))
     return over
 
 

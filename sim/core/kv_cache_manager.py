@@ -36,11 +36,6 @@ class KVCacheManager:
         self._num_lookahead_tokens = config.num_lookahead_tokens
         self._drop_last_hit = config.spec_method == "eagle" and config.num_speculative_tokens > 0
 
-    @property
-    def num_free_blocks(self) -> int:
-        """Blocks that nobody holds."""
-        return self.block_pool.num_free_blocks
-
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold `num_tokens` tokens."""
         return -(-num_tokens // self._block_size)
@@ -93,7 +88,7 @@ class KVCacheManager:
 
         `reserved` blocks stay free for prompts in flight, as it holds its own without getting on. Nothing is hashed.
         """
-        free = self.num_free_blocks - sum(block.ref_cnt == 0 for block in hit) + len(hit)
+        free = self.block_pool.num_free_blocks - sum(block.ref_cnt == 0 for block in hit) + len(hit)
         free -= self._watermark_blocks if anything_running else 0
         if self._reserve_full_isl and self.blocks_for(request.num_tokens) > free:
             return False
@@ -114,7 +109,9 @@ class KVCacheManager:
 
     def what_lacks(self, request: Request, hit: list[Block], num_new_tokens: int) -> Limit:
         """Why `admit` said no."""
-        free = self.num_free_blocks - sum(block.ref_cnt == 0 for block in hit) + len(hit) + request.num_blocks
+        free = (
+            self.block_pool.num_free_blocks - sum(block.ref_cnt == 0 for block in hit) + len(hit) + request.num_blocks
+        )
         num_tokens = request.num_computed_tokens + len(hit) * self._block_size + num_new_tokens
         if self.blocks_for(self._with_lookahead(num_tokens)) > free:
             return Limit.BLOCKS

@@ -249,7 +249,7 @@ class OffloadingScheduler(Scheduler):
         """Stores that this step must wait for before it computes."""
         flushes = [number for request in step.preempted for number in self._stored[request].transfers]
         left = [n for n, open_ in self.transfers.items() if open_.is_store and open_.request.is_finished]
-        if sum(len(self.transfers[n].hashes) for n in left) > self.kv_cache_manager.num_free_blocks:
+        if sum(len(self.transfers[n].hashes) for n in left) > self.kv_cache_manager.block_pool.num_free_blocks:
             flushes += left
         step.flushes += flushes
 

@@ -31,7 +31,8 @@ class Outputs:
             request, sampled = plan.requests[position], outcome.num_sampled[position]
             # Aborted while the step ran: its output has nowhere to go. In the cohort: it has had its output.
             if sampled and request.joined is None and not request.is_finished:
-                self._reject_drafts(request, plan.num_drafts.get(position, 0) - (sampled - 1))
+                if position in plan.num_drafts:
+                    self._reject_drafts(request, plan.num_drafts[position] - (sampled - 1))
                 if self._take_output(request, sampled, outcome.stopped.get(position)):
                     finished.append(request)
         if outcome.num_new_drafts is not None:
@@ -54,8 +55,11 @@ class Outputs:
 
     def end_members(self) -> list[Request]:
         """An output is back for those of the cohort whose last one is on its way; who finished."""
-        ending = self.cohort.ending
-        return [request for request in ending[:] if self._take_output(request, 1, None)] if ending else []
+        finished: list[Request] = []
+        for request in self.cohort.ending[:]:
+            if self._take_output(request, 1, None):
+                finished.append(request)  # noqa: PERF401  # few or none
+        return finished
 
     def _take_output(self, request: Request, sampled: int, stop_at: int | None) -> bool:
         """A request's tokens are back, one of them perhaps a stop token; whether it is finished."""

@@ -98,7 +98,7 @@ class Scheduler(Outputs):
         self._after_schedule(step)
         if not step.requests:
             self.cohort.in_flight.pop()
-        num_free = self.kv_cache_manager.num_free_blocks
+        num_free = self.kv_cache_manager.block_pool.num_free_blocks
         return step.close(len(self.running), self.num_held, num_free, self.num_host_blocks)
 
     def _drop(self, request: Request) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ class Leap:
         """End with the round that is going on."""
         rounds = self.rounds_begun(now_s)
         if rounds < self.stops[-1]:
-            self.stops = [*(stop for stop in self.stops if stop < rounds), rounds]
+            self.stops[bisect_left(self.stops, rounds) :] = [rounds]
 
 
 def plan_leap(
@@ -64,8 +64,8 @@ def plan_leap(
         _overlapping(now_s, in_flight_end_s, priced, start_s, end_s)
         landed_s = start_s  # a step starts when the one before is over, and it has been prepared
     rounds = len(landed_s)
-    stops = [stop for stop in finishes if stop < rounds]
-    return Leap(now_s, num_waiting, start_s, end_s, landed_s, [*stops, rounds])
+    stops = [*finishes[: bisect_left(finishes, rounds)], rounds]
+    return Leap(now_s, num_waiting, start_s, end_s, landed_s, stops)
 
 
 def _one_by_one(now_s: float, priced: list[tuple[DecodeCost, range]], start_s: list[float], end_s: list[float]) -> None:

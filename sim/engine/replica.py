@@ -239,20 +239,23 @@ class Replica:
 
     def _plan_leap(self) -> Leap | None:
         """Many rounds at once, if the next ones are sure to be quiet."""
-        running = self.scheduler.running
-        flying = self._in_flight[0] if self._in_flight else None
-        if len(self._in_flight) != self._depth - 1 or not self._longest_leap or not may_be_quiet(self.scheduler):
+        if len(self._in_flight) != self._depth - 1 or not self._longest_leap:
             return None
+        scheduler, num_held = self.scheduler, self.scheduler.num_held
+        if not may_be_quiet(scheduler, num_held):
+            return None
+        running = scheduler.running
+        flying = self._in_flight[0] if self._in_flight else None
         if not (self._log.is_quiet(len(running)) if flying is None else flying.is_for(running)):
             return None
         now_s, next_submit_s = self._env.now, self._client.next_submit_s
-        stretches, finishes = outlook(self.scheduler, self._rounds_until(next_submit_s - now_s))
+        stretches, finishes = outlook(scheduler, num_held, self._rounds_until(next_submit_s - now_s))
         priced = self._pricing.price_decodes(stretches)
         if not priced:
             return None
         in_flight_end_s = None if flying is None else flying.end_s
         stops = finishes if self._awaited else []
-        leap = plan_leap(now_s, self.scheduler.num_held, priced, in_flight_end_s, stops)
+        leap = plan_leap(now_s, num_held, priced, in_flight_end_s, stops)
         leap.shorten(next_submit_s)
         return leap
 
@@ -300,8 +303,9 @@ class Replica:
             num_own = after + 1 - self._depth  # async, that round brought the output of the step before its own
             ended = (before[0] + num_own, leap.end_s[since + num_own - 1]) if num_own else before
             log.finished(request, ended)
-        self._round_s = leap.landed_s[last] - leap.scheduled_s(last)
-        self._host_free_s = leap.scheduled_s(last) + self._pricing.decodes(len(done.last)).cost.host_s
+        scheduled_s = leap.scheduled_s(last)
+        self._round_s = leap.landed_s[last] - scheduled_s
+        self._host_free_s = scheduled_s + self._pricing.decodes(len(done.last)).cost.host_s
         self._device_free_s = leap.end_s[last]
         self._barren_steps = self._barren_tokens = 0
         if done.finished:

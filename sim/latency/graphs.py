@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 from sim.errors import InputError
@@ -73,11 +74,16 @@ class Graphs:
             return self.decode_padding[num_tokens]
         if num_tokens < len(self.mixed_padding):
             return self.mixed_padding[num_tokens]
-        return GraphRun(num_tokens, GraphMode.NONE)
+        return _without(num_tokens)
 
     def padded(self, num_tokens: int, chunk_tokens: int) -> int:
         """Tokens that a step without drafts computes, of which `chunk_tokens` are in chunks."""
         return self.run(num_tokens, num_tokens, chunk_tokens).num_tokens
+
+
+@lru_cache(maxsize=1 << 14)
+def _without(num_tokens: int) -> GraphRun:
+    return GraphRun(num_tokens, GraphMode.NONE)
 
 
 def _staircase(sizes: tuple[int, ...], mode: GraphMode) -> tuple[GraphRun, ...]:

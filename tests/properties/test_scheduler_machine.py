@@ -170,7 +170,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.transfer(number)
         assert not self.scheduler.num_unfinished
         assert all(request.is_finished for request in self.requests)
-        assert self.scheduler.kv_cache_manager.num_free_blocks == self.scheduler.config.usable_blocks
+        assert self.scheduler.kv_cache_manager.block_pool.num_free_blocks == self.scheduler.config.usable_blocks
         assert self.scheduler.swap.num_used_blocks == 0
 
 

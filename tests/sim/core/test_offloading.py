@@ -257,9 +257,9 @@ def test_one_that_loads_can_be_aborted(is_there):
     server.scheduler.abort(request)
     server.watch.settled()
     if not is_there:
-        assert server.scheduler.kv_cache_manager.num_free_blocks == 36
+        assert server.scheduler.kv_cache_manager.block_pool.num_free_blocks == 36
         server.done(loads)
-    assert server.scheduler.kv_cache_manager.num_free_blocks == 40
+    assert server.scheduler.kv_cache_manager.block_pool.num_free_blocks == 40
 
 
 def test_async_nobody_in_flight_is_preempted():
