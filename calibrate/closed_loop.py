@@ -25,7 +25,6 @@ from sim.errors import InputError
 from sim.latency.graphs import GraphMode, GraphRun
 from sim.latency.model import StepPrice, StepTime
 from sim.latency.shape import StepShape
-from sim.report.log import SampledTokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -222,7 +221,7 @@ class ClosedLoop:
         host_s = max(0.0, end_s - since_s - device_s)
         as_it_was = GraphRun(plan.total_num_scheduled_tokens, GraphMode.NONE)  # padding is the forward pass's business
         price = StepPrice(StepShape.from_plan(plan), StepTime(host_s, device_s), as_it_was, extrapolated=False)
-        self._log.step(plan, (since_s, end_s, 0.0), price, SampledTokens(inputs.sampled.size))
+        self._log.step(plan, (since_s, end_s, 0.0), price, (inputs.sampled.size, 0, 0))
         self._commit(plan, end_s)
         self._on_step(RealStep(plan, inputs, host_s, device_s))
         return end_s

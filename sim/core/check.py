@@ -113,10 +113,8 @@ class Invariants:
             needed = blocks_for(request.num_computed_tokens)
             _require(blocks >= needed > 0, f"{request.request_id}: {blocks} host blocks, {needed} are computed")
         held = sum(swap.held.values())
-        _require(
-            held + swap.num_free_blocks == swap.num_blocks, f"{held} host blocks held, {swap.num_free_blocks} free"
-        )
-        _require(swap.num_free_blocks >= 0, f"{swap.num_free_blocks} host blocks free")
+        _require(held == swap.num_used_blocks, f"{held} host blocks held, {swap.num_used_blocks} in use")
+        _require(held <= swap.num_blocks, f"{held} host blocks held, of {swap.num_blocks}")
 
     def _check_blocks(self) -> None:
         pool, holding = self._scheduler.kv_cache_manager.block_pool, self._scheduler.holding()

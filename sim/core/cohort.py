@@ -86,11 +86,12 @@ class Cohort:
 
         taken: blocks for it that the pool has given already.
         """
-        if len(self.members) > step.budget or self.num_new_blocks - taken > self._pool.num_free_blocks:
+        needed = self.num_new_blocks - taken
+        if len(self.members) > step.budget or needed > self._pool.num_free_blocks:
             self.dissolve()
         if self.members:
             step.add_decodes(self.members, [base + self._rounds for base in self._bases])
-            self._pool.take(self.num_new_blocks - taken)
+            self._pool.take(needed)
             self.in_flight.append(len(self.members))
             self._pass(1, len(self.in_flight) - 1)
         else:

@@ -41,22 +41,19 @@ class SwapSpace:
     """Host memory for the KV of preempted requests, in blocks; of 0 blocks where preemption is by recompute."""
 
     def __init__(self, config: SchedulerConfig) -> None:
-        self.num_blocks = self.num_free_blocks = config.num_host_blocks if config.kv_preemption == "swap" else 0
+        self.num_blocks = config.num_host_blocks if config.kv_preemption == "swap" else 0
+        self.num_used_blocks = 0
+        """Blocks that swapped requests hold."""
         self.requests: RequestQueue = make_queue(config.policy)
         """Swapped requests, in the order in which they come back."""
         self.held: dict[Request, int] = {}
         """Swapped request -> its blocks."""
 
-    @property
-    def num_used_blocks(self) -> int:
-        """Blocks that swapped requests hold."""
-        return self.num_blocks - self.num_free_blocks
-
     def take(self, request: Request, num_blocks: int) -> int:
         """Keep that many blocks of a victim; returns them, or 0 and nothing happens where they do not fit."""
-        if not 0 < num_blocks <= self.num_free_blocks:
+        if not 0 < num_blocks <= self.num_blocks - self.num_used_blocks:
             return 0
-        self.num_free_blocks -= num_blocks
+        self.num_used_blocks += num_blocks
         self.held[request] = num_blocks
         self.requests.add(request)
         request.status = SWAPPED
@@ -67,5 +64,5 @@ class SwapSpace:
         """It comes back, or is gone: its space is free; returns its blocks."""
         num_blocks = self.held.pop(request)
         self.requests.remove(request)
-        self.num_free_blocks += num_blocks
+        self.num_used_blocks -= num_blocks
         return num_blocks

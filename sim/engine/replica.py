@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sim.core.block_hash import BlockHasher, OwnTextHasher
 from sim.core.decode_run import advance, limit_of, may_be_quiet, outlook
@@ -52,7 +53,8 @@ _LIVELOCK_FACTOR = 10
 """Known tokens of all live requests, computed this many times over without one new token: nobody gets anywhere."""
 
 
-class _Flight(NamedTuple):
+@dataclass(slots=True)
+class _Flight:
     """A step between its decision and its output."""
 
     plan: StepPlan
@@ -69,7 +71,8 @@ class _Flight(NamedTuple):
         return not self.plan.partial and self.plan.requests == running
 
 
-class _QuietFlight(NamedTuple):
+@dataclass(slots=True)
+class _QuietFlight:
     """The same of a round of a leap: it has been written down already."""
 
     requests: list[CoreRequest]

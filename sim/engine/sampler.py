@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def tokens_without_drafts(plan: StepPlan) -> SampledTokens:
     """What comes out of a step in which nobody drafts."""
-    return SampledTokens(len(plan.requests) - len(plan.partial))
+    return len(plan.requests) - len(plan.partial), 0, 0
 
 
 def sample(plan: StepPlan) -> StepOutcome:
@@ -66,7 +66,7 @@ class Sampler:
             for n, request in zip(num_sampled, plan.requests, strict=True)
             if not request.is_finished
         )
-        return StepOutcome(num_sampled, num_new_drafts=new_drafts), SampledTokens(got, drafted, accepted)
+        return StepOutcome(num_sampled, num_new_drafts=new_drafts), (got, drafted, accepted)
 
     def forget(self, request: Request) -> None:
         """It is done."""

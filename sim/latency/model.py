@@ -39,7 +39,8 @@ class StepTime(NamedTuple):
     device_s: float
 
 
-class StepPrice(NamedTuple):
+@dataclass(slots=True)
+class StepPrice:
     """What a step takes, and how it runs."""
 
     shape: StepShape

@@ -27,14 +27,9 @@ if TYPE_CHECKING:
     from workloads import Request
 
 
-class SampledTokens(NamedTuple):
-    """What came out of a step."""
-
-    num_tokens: int
-    """Output tokens that requests really get: none after the last one of an answer."""
-    num_draft_tokens: int = 0
-    """Drafts that were verified."""
-    num_accepted_tokens: int = 0
+SampledTokens = tuple[int, int, int]
+"""What came out of a step: output tokens that requests really get (none after the last one of an answer), drafts that
+were verified, and how many of them were accepted."""
 
 
 class QuietSteps(NamedTuple):
@@ -176,6 +171,7 @@ class RunLog:
     ) -> None:
         start_s, end_s, copy_s = times_s
         shape = price.shape
+        num_sampled, num_draft_tokens, num_accepted_tokens = sampled
         num_tokens, num_seqs = shape.num_tokens, shape.num_seqs
         hit_tokens = 0
         for _, hit in plan.admitted:
@@ -191,7 +187,7 @@ class RunLog:
             shape.chunk_tokens,
             # A decode that verifies drafts is a decode, though it has several tokens.
             num_seqs - len(plan.chunks) + len(plan.num_drafts),
-            sampled.num_tokens,
+            num_sampled,
             plan.num_running,
             plan.num_waiting,
             plan.num_free_blocks,
@@ -204,8 +200,8 @@ class RunLog:
             _num_blocks(plan.swapped_in, plan.loads) if plan.swapped_in or plan.loads else 0,
             plan.host_queries,
             plan.num_host_blocks,
-            sampled.num_draft_tokens,
-            sampled.num_accepted_tokens,
+            num_draft_tokens,
+            num_accepted_tokens,
             price.graph.num_tokens - num_tokens,
             len(self._open),
             num_continued,
@@ -213,7 +209,7 @@ class RunLog:
             LIMIT_CODES[plan.limit],
             MODE_CODES[price.graph.mode],
         )
-        self.steps_alike(row, 1, sampled.num_tokens)
+        self.steps_alike(row, 1, num_sampled)
         self.add_steps([start_s], [end_s], [plan.num_free_blocks])
 
     def _largest_chunk(self, plan: StepPlan) -> tuple[int, int, int]:
