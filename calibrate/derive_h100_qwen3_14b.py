@@ -19,7 +19,8 @@ from calibrate.fit import fit
 from calibrate.op_tables import OpTables
 from calibrate.samples import Samples
 from sim.cli.paths import PathType
-from sim.latency.profile import PROFILES, ClientTerms, Domain, Profile
+from sim.latency.domain import Domain
+from sim.latency.profile import PROFILES, ClientTerms, Profile
 from sim.specs import gpu_spec, model_spec
 
 if TYPE_CHECKING:

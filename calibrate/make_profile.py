@@ -18,8 +18,9 @@ from calibrate.samples import FULL_GRAPH, GRAPH_UNKNOWN, NO_GRAPH, PIECEWISE_GRA
 from calibrate.unknowns import fill, statements
 from sim import __version__
 from sim.errors import InputError
+from sim.latency.domain import Domain
 from sim.latency.graphs import Graphs
-from sim.latency.profile import ClientTerms, Domain, Profile
+from sim.latency.profile import ClientTerms, Profile
 from sim.report.units import percent
 from sim.specs import ModelSpec, ParallelSpec, gpu_names, gpu_spec, model_names, model_spec
 

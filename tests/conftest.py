@@ -11,8 +11,9 @@ from importlib.machinery import EXTENSION_SUFFIXES
 import pytest
 
 import sim.core.block_pool
+from sim.latency.domain import Domain
 from sim.latency.model import FusedLaw
-from sim.latency.profile import ClientTerms, Domain, Profile
+from sim.latency.profile import ClientTerms, Profile
 
 ANY = (0.0, float("inf"))
 COMPILED = str(sim.core.block_pool.__file__).endswith(tuple(EXTENSION_SUFFIXES))

@@ -12,12 +12,12 @@ import random
 from typing import TYPE_CHECKING
 
 from sim.core.step import StepOutcome
-from sim.report.log import SampledTokens
 
 if TYPE_CHECKING:
     from sim.core.config import SchedulerConfig
     from sim.core.request import Request
     from sim.core.step import StepPlan
+    from sim.report.log import SampledTokens
     from sim.speculative import Speculation
 
 

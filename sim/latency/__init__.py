@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from sim.latency.domain import Domain
 from sim.latency.graphs import Graphs, capture_sizes
 from sim.latency.model import FusedLaw, StepTime
-from sim.latency.profile import DEFAULT_PROFILE, ClientTerms, Domain, Profile, profile_names
+from sim.latency.profile import DEFAULT_PROFILE, ClientTerms, Profile, profile_names
 from sim.latency.shape import StepShape
 
 __all__ = [

@@ -26,8 +26,8 @@ def drafting_s(law: FusedLaw, drafter: DrafterSize, shape: StepShape) -> float:
     seqs = shape.num_seqs
     tokens, mode = law.graphs.run(shape.num_tokens, seqs, shape.chunk_tokens)
     eager = 0.0 if mode is GraphMode.FULL else 1.0
-    first = law.device_s(tokens, seqs, 0, 0, 0.0, eager)
-    later = (drafter.passes - 1) * law.device_s(seqs, seqs, 0, 0, 0.0, 0.0)
+    first: float = law.device_s(tokens, seqs, 0, 0, 0.0, eager)
+    later: float = (drafter.passes - 1) * law.device_s(seqs, seqs, 0, 0, 0.0, 0.0)
     reading = law.context_s * shape.decode_context
     attention = drafter.passes * reading + law.mixed_context_s * shape.mixed_context + law.pair_s * shape.chunk_pairs
     return drafter.weights_read * (first + later) + drafter.kv * attention

@@ -11,21 +11,18 @@ is therefore much cheaper than its prompt and its decodes one after the other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.errors import InputError
 from sim.latency.graphs import NO_GRAPHS, GraphMode, Graphs
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from sim.latency.graphs import GraphRun
     from sim.latency.shape import StepShape
 
-    Number = TypeVar("Number", float, NDArray[np.float64])
-
+Number = Any
+"""A number, or an aligned column of them: what mypyc compiles once for both."""
 
 TILE_TOKENS = 128
 """GEMM kernels work on tiles of this many tokens."""
@@ -96,6 +93,10 @@ class FusedLaw:
             if not low <= value <= high:
                 raise InputError(field=name, value=value, expected=f"a finite number from {low:g} to {high:g}")
 
+    def __reduce__(self) -> tuple[type[FusedLaw], tuple[object, ...]]:
+        """To pickle its fields: attributes cannot be set afterwards, and compiled it has no other way."""
+        return FusedLaw, tuple(getattr(self, field.name) for field in fields(self))
+
     @classmethod
     def linear(cls, step_s: float, token_s: float) -> FusedLaw:
         """The two-coefficient law that many papers and posts state: so much per step, and so much for each token."""
@@ -128,7 +129,7 @@ class FusedLaw:
         decode_context: Number,
         mixed_context: Number,
         chunk_pairs: Number,
-        eager: Number | float = 0.0,
+        eager: Number = 0.0,
     ) -> Number:
         """GPU seconds of steps, given as numbers or as aligned columns.
 
@@ -138,7 +139,7 @@ class FusedLaw:
         p = self.sharpness
         weights = self.weight_read_s * padded_tokens**self.batch_slowdown
         compute = self.token_s * (padded_tokens + self.tile_waste * (-padded_tokens % TILE_TOKENS))
-        fused: Number = (weights**p + compute**p) ** (1.0 / p)
+        fused = (weights**p + compute**p) ** (1.0 / p)
         attention = self.context_s * decode_context + self.mixed_context_s * mixed_context + self.pair_s * chunk_pairs
         rows = (self.row_s + self.eager_row_s * eager) * num_seqs + self.elementwise_s * padded_tokens
         return self.step_s + self.eager_s * eager + rows + fused + attention

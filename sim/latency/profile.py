@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sim.compilation import read_compilation
 from sim.config import DTYPES, EngineConfig
 from sim.errors import InputError, did_you_mean
+from sim.latency.domain import Domain
 from sim.latency.fields import Fields
 from sim.latency.graphs import NO_GRAPHS, Graphs
 from sim.latency.model import BOUNDS, LARGEST_S, UNITS, FusedLaw
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
+    from sim.latency.domain import Range
     from sim.latency.model import StepTime
     from sim.specs import GpuSpec
 
@@ -45,8 +47,6 @@ _MOST_GPUS = 1024
 _MOST_TOKENS = 1 << 20
 """Of a CUDA graph."""
 
-Range = tuple[float, float]
-
 
 @dataclass(frozen=True, slots=True)
 class ClientTerms:
@@ -58,44 +58,6 @@ class ClientTerms:
     """From a step's end until the client sees its token: detokenizer, HTTP."""
     request_token_s: float = 0.0
     """On top of request_s, for every token of the prompt: the tokenizer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """Ranges [low, high] of a shape's totals that the law was fitted on."""
-
-    num_tokens: Range
-    num_seqs: Range
-    decode_context: Range
-    chunk_pairs: Range
-
-    def outside(self, shape: StepShape) -> str | None:
-        """The first axis on which a shape leaves the domain, with its value and range; None inside."""
-        tokens, seqs, context, pairs = self.num_tokens, self.num_seqs, self.decode_context, self.chunk_pairs
-        if (
-            tokens[0] <= shape.num_tokens <= tokens[1]
-            and seqs[0] <= shape.num_seqs <= seqs[1]
-            and context[0] <= shape.decode_context <= context[1]
-            and pairs[0] <= shape.chunk_pairs <= pairs[1]
-        ):
-            return None
-        return next(
-            f"{axis.name} {getattr(shape, axis.name):g} is outside [{low:g}, {high:g}]"
-            for axis in fields(self)
-            for low, high in [getattr(self, axis.name)]
-            if not low <= getattr(shape, axis.name) <= high
-        )
-
-    def clip(self, shape: StepShape) -> StepShape:
-        """The shape with every total moved to the domain's edge."""
-        edges = {axis.name: getattr(self, axis.name) for axis in fields(self)}
-        moved: dict[str, Any] = {name: _between(getattr(shape, name), *edge) for name, edge in edges.items()}
-        return shape._replace(**moved)
-
-
-def _between(value: float, low: float, high: float) -> float:
-    """Nearest number in a range; a count stays one."""
-    return type(value)(min(max(value, low), high))
 
 
 class DecodeCost(NamedTuple):
