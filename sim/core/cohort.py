@@ -136,21 +136,16 @@ class Cohort:
         return 1 if self.ending else self._calendar[0] - self._rounds
 
     def advance(self, rounds: int) -> list[int]:
-        """Rounds at once, each with the output of a step; returns the free blocks after each was scheduled.
+        """Rounds at once, each with the output of a step; returns the blocks that each took.
 
         At most `rounds_alike`.
         """
-        pool = self._pool
-        left = pool.num_free_blocks
-        free: list[int] = []
-        for needed in self._blocks_needed(rounds):
-            left -= needed
-            free.append(left)
-        pool.take(pool.num_free_blocks - left)
+        taken = self._blocks_needed(rounds)
+        self._pool.take(sum(taken))
         self.in_flight.append(len(self.members))
         self._pass(rounds, len(self.in_flight) - 1)
         self.in_flight.popleft()
-        return free
+        return taken
 
     def settle(self) -> None:
         """Bring everything that members say of themselves up to date."""

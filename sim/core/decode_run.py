@@ -45,10 +45,10 @@ class Advance:
     """Rounds that are over."""
 
     def __init__(self) -> None:
-        self.alike: list[tuple[int, int, int]] = []
-        """Rows of each step, requests that run, and so many steps in a row that have them."""
-        self.num_free_blocks: list[int] = []
-        """After each step was made."""
+        self.alike: list[tuple[int, int, int, int]] = []
+        """Rows of each step, requests that run, so many steps in a row that have them, and free blocks before those."""
+        self.taken: list[int] = []
+        """Blocks, by each step."""
         self.last: list[Request] = []
         """The rows of the last step."""
         self.finished: list[tuple[int, Request]] = []
@@ -57,7 +57,7 @@ class Advance:
 
 def advance(scheduler: Scheduler, rounds: int) -> Advance:
     """Rounds at once, each a step scheduled and an output that comes back; no more than `outlook` knows of."""
-    cohort, running = scheduler.cohort, scheduler.running
+    cohort, running, pool = scheduler.cohort, scheduler.running, scheduler.kv_cache_manager.block_pool
     over = Advance()
     done = 0
     while done < rounds:
@@ -65,8 +65,8 @@ def advance(scheduler: Scheduler, rounds: int) -> Advance:
         n = cohort.rounds_alike()
         if n > rounds - done:
             n = rounds - done
-        over.alike.append((len(over.last), len(running), n))
-        over.num_free_blocks += cohort.advance(n)
+        over.alike.append((len(over.last), len(running), n, pool.num_free_blocks))
+        over.taken += cohort.advance(n)
         done += n
         if cohort.ending:
             for request in scheduler.end_members():

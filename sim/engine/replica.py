@@ -295,11 +295,11 @@ class Replica:
         before = (log.num_steps, log.end_s)
         done = advance(self.scheduler, rounds - since)
         num_waiting, num_host_blocks = leap.num_waiting, self.scheduler.num_host_blocks
-        for num_seqs, num_running, n in done.alike:
+        for num_seqs, num_running, n, num_free_blocks in done.alike:
             kind = (num_seqs, num_running, num_waiting, num_host_blocks)
             row = self._quiet_rows.get(kind) or self._quiet_row(*kind)
-            log.steps_alike(row, n, num_seqs)
-        log.add_steps(leap.start_s[since:rounds], leap.end_s[since:rounds], done.num_free_blocks)
+            log.steps_alike(row, n, num_seqs, num_free_blocks)
+        log.add_steps(leap.start_s[since:rounds], leap.end_s[since:rounds], done.taken)
         if self._depth > 1:
             self._in_flight.append(_QuietFlight(done.last, leap.end_s[last]))
         for after, request in done.finished:

@@ -145,18 +145,22 @@ class RunLog:
         """Everybody who runs got a token in the last step: while that goes on there are only steps to write down."""
         return not self._idle and len(self._open) == num_running
 
-    def steps_alike(self, row: bytes, num_steps: int, num_tokens: int) -> None:
-        """A row that is the same for so many steps, each with so many tokens: the next ones that are added."""
-        self._steps.add_alike(row, num_steps)
+    def steps_alike(self, row: bytes, num_steps: int, num_tokens: int, num_free_blocks: int) -> None:
+        """A row that is the same for so many steps, each with so many tokens: the next ones that are added.
+
+        num_free_blocks: before the first of them.
+        """
+        self._steps.add_alike(row, num_steps, num_free_blocks)
         self.num_tokens += num_tokens * num_steps
 
-    def add_steps(self, start_s: list[float], end_s: list[float], free_blocks: list[int]) -> None:
-        """Steps of `steps_alike` have run: when each started and ended, and the free blocks after it was made."""
-        self._steps.add(start_s, end_s, free_blocks)
+    def add_steps(self, start_s: list[float], end_s: list[float], taken_blocks: list[int]) -> None:
+        """Steps of `steps_alike` have run: when each started and ended, and the blocks that it took."""
+        held = self._steps.add(start_s, end_s, taken_blocks)
         self.num_steps += len(end_s)
         self.end_s = end_s[-1]
-        while len(self._steps) >= BLOCK_STEPS:
+        while held >= BLOCK_STEPS:
             self._hand_on(BLOCK_STEPS)
+            held -= BLOCK_STEPS
 
     def _hand_on(self, num_steps: int) -> None:
         self._before.add(self._steps.take(num_steps), self._requests)
@@ -209,8 +213,8 @@ class RunLog:
             LIMIT_CODES[plan.limit],
             MODE_CODES[price.graph.mode],
         )
-        self.steps_alike(row, 1, num_sampled)
-        self.add_steps([start_s], [end_s], [plan.num_free_blocks])
+        self.steps_alike(row, 1, num_sampled, plan.num_free_blocks)
+        self.add_steps([start_s], [end_s], [0])
 
     def _largest_chunk(self, plan: StepPlan) -> tuple[int, int, int]:
         """Of a prompt, the first of equals: its row, tokens and context; zeros where there is none."""

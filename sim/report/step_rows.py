@@ -74,24 +74,28 @@ class StepRows:
         self._alike = bytearray()
         self._lengths = array("q")
         """A row for each run of steps that are alike, and of how many steps."""
+        self._free_blocks = array("q")
+        """Before each run."""
         self._start_s: list[float] = []
         self._end_s: list[float] = []
-        self._free_blocks: list[int] = []
+        self._taken_blocks: list[int] = []
         """What differs, of every step."""
 
     def __len__(self) -> int:
         return len(self._end_s)
 
-    def add_alike(self, row: bytes, num_steps: int) -> None:
-        """A row for each of the next steps."""
+    def add_alike(self, row: bytes, num_steps: int, free_blocks: int) -> None:
+        """A row for each of the next steps, and the free blocks before the first of them."""
         self._alike += row
         self._lengths.append(num_steps)
+        self._free_blocks.append(free_blocks)
 
-    def add(self, start_s: list[float], end_s: list[float], free_blocks: list[int]) -> None:
-        """What takes the place of these columns in the next rows."""
+    def add(self, start_s: list[float], end_s: list[float], taken_blocks: list[int]) -> int:
+        """When the next steps started and ended, and the blocks that each took; returns how many steps there are."""
         self._start_s += start_s
         self._end_s += end_s
-        self._free_blocks += free_blocks
+        self._taken_blocks += taken_blocks
+        return len(self._end_s)
 
     def take(self, num_steps: int) -> StepBlock:
         """The first steps."""
@@ -104,14 +108,27 @@ class StepRows:
             counts.append(left)
             lengths[runs] -= left
         rows = np.frombuffer(self._alike[: len(counts) * STEP.size], dtype=STEP_DTYPE)
-        del self._alike[: runs * STEP.size], lengths[:runs]
+        free_blocks = _less_what_was_taken(self._free_blocks[: len(counts)], counts, self._taken_blocks[:num_steps])
+        if left:
+            self._free_blocks[runs] = free_blocks[-1]
+        del self._alike[: runs * STEP.size], lengths[:runs], self._free_blocks[:runs]
         own = {
             "start_s": _column("d", self._start_s[:num_steps]),
             "end_s": _column("d", self._end_s[:num_steps]),
-            "free_blocks": _column("q", self._free_blocks[:num_steps]),
+            "free_blocks": free_blocks,
         }
-        del self._start_s[:num_steps], self._end_s[:num_steps], self._free_blocks[:num_steps]
+        del self._start_s[:num_steps], self._end_s[:num_steps], self._taken_blocks[:num_steps]
         return StepBlock({name: rows[name] for name in STEP_DTYPE.names or ()}, np.array(counts), own)
+
+
+def _less_what_was_taken(free_blocks: array[int], counts: array[int], taken_blocks: list[int]) -> NDArray[np.int64]:
+    """Free blocks after each step: of runs, those before it and its number of steps; of steps, what each took."""
+    taken = _column("q", taken_blocks)
+    in_all = np.cumsum(taken)
+    stops = np.cumsum(counts)
+    first = stops - counts
+    before: NDArray[np.int64] = free_blocks + in_all[first] - taken[first]
+    return np.repeat(before, counts) - in_all
 
 
 def _column(code: str, values: Sequence[float]) -> NDArray[Any]:

@@ -122,6 +122,8 @@ class _ClientQueue:
 
 def _counted(moments_s: array[float], starts_s: NDArray[np.float64]) -> tuple[NDArray[np.int64], array[float]]:
     """How many moments there are up to each start; and those after the last one."""
-    ordered_s = np.sort(np.array(moments_s))
-    counts = np.searchsorted(ordered_s, starts_s, side="right")
-    return counts, array("d", ordered_s[counts[-1] :].tobytes())
+    moments = np.array(moments_s)
+    num_starts = len(starts_s)
+    next_start = np.searchsorted(starts_s, moments)
+    counts = np.cumsum(np.bincount(next_start, minlength=num_starts)[:num_starts])
+    return counts, array("d", moments[next_start == num_starts].tobytes())
