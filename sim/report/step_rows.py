@@ -127,8 +127,8 @@ def _less_what_was_taken(free_blocks: array[int], counts: array[int], taken_bloc
     in_all = np.cumsum(taken)
     stops = np.cumsum(counts)
     first = stops - counts
-    before: NDArray[np.int64] = free_blocks + in_all[first] - taken[first]
-    return np.repeat(before, counts) - in_all
+    after: NDArray[np.int64] = np.repeat(free_blocks + in_all[first] - taken[first], counts) - in_all
+    return after
 
 
 def _column(code: str, values: Sequence[float]) -> NDArray[Any]:
