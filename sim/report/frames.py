@@ -57,7 +57,7 @@ class Frames:
         query-key pairs), of the largest, where there is one, chunk_tokens, chunk_context (computed before) and
         chunk_row (of `requests`); num_draft_tokens (verified) and num_accepted_tokens; num_paddings (tokens that its
         CUDA graph computes for nobody) and runtime_mode (a value of GraphMode), which older runs do not have;
-        extrapolated (bool), limit (what ended admission, a value of core's Limit).
+        extrapolated (bool), limit (what ended admission: a value of core's Limit, or "nothing").
         Where KV goes to host memory: swapped (requests that left for it), blocks_out, blocks_in, host_queries (tokens
         looked for there), host_blocks (in use), copy_s (what copies add to the step, of end_s - start_s); else all 0.
     meta: what made the run, JSON values only. The reports read, each optional: elpase_version, vllm_semantics,
