@@ -38,12 +38,11 @@ class Domain:
             and pairs[0] <= shape.chunk_pairs <= pairs[1]
         ):
             return None
-        return next(
-            f"{axis.name} {getattr(shape, axis.name):g} is outside [{low:g}, {high:g}]"
-            for axis in fields(self)
-            for low, high in [getattr(self, axis.name)]
-            if not low <= getattr(shape, axis.name) <= high
-        )
+        for axis in fields(self):
+            value, (low, high) = getattr(shape, axis.name), getattr(self, axis.name)
+            if not low <= value <= high:
+                return f"{axis.name} {value:g} is outside [{low:g}, {high:g}]"
+        raise AssertionError("it is inside")
 
     def clip(self, shape: StepShape) -> StepShape:
         """The shape with every total moved to the domain's edge."""
@@ -52,6 +51,6 @@ class Domain:
         return shape._replace(**moved)
 
 
-def _between(value: float, low: float, high: float) -> float:
+def _between(value: Any, low: float, high: float) -> Any:
     """Nearest number in a range; a count stays one."""
     return type(value)(min(max(value, low), high))
