@@ -54,7 +54,7 @@ def core_steps(running: int, steps: int) -> Timing:
     tokens, timing = timed(decode)
     require(f"decoded tokens, {running} running", tokens, running * steps)
     held = sum(-(-(_prompt_tokens(i) + steps) // _CONFIG.block_size) for i in range(running))
-    require("free KV blocks", scheduler.kv_cache_manager.num_free_blocks, _CONFIG.usable_blocks - held)
+    require("free KV blocks", scheduler.kv_cache_manager.block_pool.num_free_blocks, _CONFIG.usable_blocks - held)
     return timing
 
 
