@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import warnings
 from contextlib import contextmanager, nullcontext
@@ -232,6 +231,8 @@ def _write(result: Result, summary: Mapping[str, object], folder: Path, *, timel
 
 
 def _write_pictures(frames: Frames, folder: Path, *, timeline: bool) -> None:
+    import logging
+
     # Where matplotlib may keep its list of fonts is no news of this run.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
 

@@ -89,7 +89,7 @@ class Scheduler(Outputs):
 
     def schedule(self) -> StepPlan:
         """Decide the next step. Sync: its plan must be answered by `commit` before the next call."""
-        step = StepInMaking(self.config, self._long_prefill_threshold())
+        step = StepInMaking(self.config, self.token_budget, self._long_prefill_threshold())
         self._schedule_running(step)
         if step.preempted:
             step.limit = Limit.PREEMPTION

@@ -18,12 +18,12 @@ class StepInMaking(StepPlan):
     step is decided before the output of the last is back, and each sampled token counts as known; else 0.
     """
 
-    def __init__(self, config: SchedulerConfig, threshold: int) -> None:
+    def __init__(self, config: SchedulerConfig, token_budget: int, threshold: int) -> None:
         super().__init__()
         self.threshold = threshold
         self.num_draft_slots = config.num_draft_slots
-        self.num_placeholders = int(config.async_scheduling)
-        self.token_budget = config.token_budget
+        self.num_placeholders = 1 if config.async_scheduling else 0
+        self.token_budget = token_budget
         self.input_budget = config.max_num_batched_tokens
         """max_num_batched_tokens less what was scheduled, tokens and draft slots."""
         self.budget = 0
