@@ -23,7 +23,7 @@ from sim.core.servable import RequestRejected, why_never
 from sim.core.step import StepOutcome
 from sim.errors import InputError
 from sim.latency.graphs import GraphMode, GraphRun
-from sim.latency.model import StepPrice, StepTime
+from sim.latency.model import StepPrice
 from sim.latency.shape import StepShape
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class ClosedLoop:
             self._batch.append(piece.row, piece.start + piece.num_tokens, token)
         host_s = max(0.0, end_s - since_s - device_s)
         as_it_was = GraphRun(plan.total_num_scheduled_tokens, GraphMode.NONE)  # padding is the forward pass's business
-        price = StepPrice(StepShape.from_plan(plan), StepTime(host_s, device_s), as_it_was, extrapolated=False)
+        price = StepPrice(StepShape.from_plan(plan), host_s, device_s, as_it_was, extrapolated=False)
         self._log.step(plan, (since_s, end_s, 0.0), price, (inputs.sampled.size, 0, 0))
         self._commit(plan, end_s)
         self._on_step(RealStep(plan, inputs, host_s, device_s))

@@ -8,7 +8,7 @@ from sim.drafters import NO_DRAFTER
 from sim.errors import InputError
 from sim.latency.drafter import drafting_s
 from sim.latency.graphs import GraphRun
-from sim.latency.model import StepPrice, StepTime
+from sim.latency.model import StepPrice
 from sim.latency.profile import DecodeCost
 from sim.latency.shape import StepShape
 
@@ -63,10 +63,11 @@ class Pricing:
                 priced = self.profile.domain.clip(shape)
             else:
                 self.first_outside = self.first_outside or why
-        time = self.profile.law.price(priced)
+        law = self.profile.law
+        device_s = law.device_s_of(priced)
         if self._drafter.passes:
-            time = StepTime(time.host_s, time.device_s + drafting_s(self.profile.law, self._drafter, priced))
-        return StepPrice(shape, time, graph, why is not None)
+            device_s += drafting_s(law, self._drafter, priced)
+        return StepPrice(shape, law.host_s(priced.num_seqs), device_s, graph, why is not None)
 
     def price_decodes(self, stretches: list[Stretch]) -> list[tuple[DecodeCost, range]]:
         """What stretches cost, and their context in each round; up to the first that leaves the domain."""

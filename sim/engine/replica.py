@@ -212,12 +212,11 @@ class Replica:
         if self.observe is not None:
             self.observe(plan)
         price = self._pricing.price(plan)
-        time = price.time
-        start_s = self._host_free_s = now_s + time.host_s
+        start_s = self._host_free_s = now_s + price.host_s
         if start_s < self._device_free_s:
             start_s = self._device_free_s
         ready_s = self._transfers.before_step(plan, start_s)
-        end_s = self._device_free_s = ready_s + time.device_s
+        end_s = self._device_free_s = ready_s + price.device_s
         ended = self._transfers.ended_by(self._host_free_s)
         self._transfers.after_step(plan, end_s)
         if self._unlogged:

@@ -29,7 +29,7 @@ TILE_TOKENS = 128
 
 
 class StepTime(NamedTuple):
-    """Seconds of one step. A tuple, as one is made for every simulated step."""
+    """Seconds of one step."""
 
     host_s: float
     """Scheduling and input preparation that the GPU waits for."""
@@ -42,7 +42,8 @@ class StepPrice:
 
     shape: StepShape
     """As it is, wherever the price was taken."""
-    time: StepTime
+    host_s: float
+    device_s: float
     graph: GraphRun
     extrapolated: bool
     """It was outside the profile's domain."""
@@ -114,13 +115,20 @@ class FusedLaw:
 
     def price(self, shape: StepShape) -> StepTime:
         """Seconds of a step."""
+        return StepTime(self.host_s(shape.num_seqs), self.device_s_of(shape))
+
+    def host_s(self, num_seqs: int) -> float:
+        """Host seconds of a step of so many sequences."""
+        return self.host_step_s + self.host_row_s * num_seqs
+
+    def device_s_of(self, shape: StepShape) -> float:
+        """GPU seconds of a step."""
         seqs, context, chunk_tokens = shape.num_seqs, shape.decode_context, shape.chunk_tokens
         tokens, mode = self.graphs.run(shape.num_tokens, seqs, chunk_tokens)
         eager = 1.0 if chunk_tokens or mode is not GraphMode.FULL else 0.0
         mixed = context if chunk_tokens else 0
-        device_s = self.device_s(tokens, seqs, context, mixed, shape.chunk_pairs, eager)
-        device_s += self.row_s * shape.num_drafts
-        return StepTime(self.host_step_s + self.host_row_s * seqs, device_s)
+        device_s: float = self.device_s(tokens, seqs, context, mixed, shape.chunk_pairs, eager)
+        return device_s + self.row_s * shape.num_drafts
 
     def device_s(
         self,

@@ -183,7 +183,7 @@ class RunLog:
         row = STEP.pack(
             start_s,
             end_s,
-            price.time.host_s,
+            price.host_s,
             copy_s,
             shape.chunk_pairs,
             num_tokens,
