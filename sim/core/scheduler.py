@@ -36,7 +36,7 @@ class Scheduler(Outputs):
         self.waiting: RequestQueue = make_queue(config.policy)
         self.swap = SwapSpace(config)
         self.running: list[Request] = []
-        self.token_budget, self.seqs_cap = config.token_budget, config.seqs_cap
+        self.token_budget, self.seqs_cap = config.token_budget, config.seqs_cap  # looked at in every step
 
     @property
     def num_unfinished(self) -> int:
@@ -76,8 +76,8 @@ class Scheduler(Outputs):
     def add_request(self, request: Request) -> None:
         """Queue a request. Raises RequestRejected if it could never be served."""
         config = self.config
-        if request.final_num_tokens > config.max_model_len:
-            request.final_num_tokens = config.max_model_len
+        final = request.num_prompt_tokens + request.max_tokens
+        request.final_num_tokens = final if final < config.max_model_len else config.max_model_len
         check_servable(request, config)
         self.waiting.add(request)
 

@@ -68,6 +68,7 @@ class StepPlan:
         self.num_running = self.num_waiting = self.num_free_blocks = 0
         """Running, waiting and free blocks after the call."""
         self.limit: Limit | None = None
+        """What ended admission; None: nobody was left waiting."""
         self.swapped_out: list[tuple[Request, int]] = []
         """Those of the preempted whose KV is copied to host memory before this step runs, each with its blocks."""
         self.swapped_in: list[tuple[Request, int]] = []

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 class StepInMaking(StepPlan):
     """The plan of a `schedule()` call, and what is left of its budgets.
 
-    threshold: the cap on each request's tokens; at least the budget where there is none. num_placeholders: 1 where a
-    step is decided before the output of the last is back, and each sampled token counts as known; else 0.
+    token_budget: the config's, which the scheduler has looked up. threshold: the cap on each request's tokens; at least
+    the budget where there is none. num_placeholders: 1 where a step is decided before the output of the last is back,
+    and each sampled token counts as known; else 0.
     """
 
     def __init__(self, config: SchedulerConfig, token_budget: int, threshold: int) -> None:

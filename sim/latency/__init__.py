@@ -1,4 +1,4 @@
-"""Prices a step: what its time depends on (shape), the law (model), the coefficients' file (profile)."""
+"""Prices a step: what its time depends on (shape), the law (model), where it holds (domain), the file (profile)."""
 
 from __future__ import annotations
 

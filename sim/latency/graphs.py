@@ -74,7 +74,7 @@ class Graphs:
             return self.decode_padding[num_tokens]
         if num_tokens < len(self.mixed_padding):
             return self.mixed_padding[num_tokens]
-        return _without(num_tokens)
+        return _without_graphs(num_tokens)
 
     def padded(self, num_tokens: int, chunk_tokens: int) -> int:
         """Tokens that a step without drafts computes, of which `chunk_tokens` are in chunks."""
@@ -82,7 +82,8 @@ class Graphs:
 
 
 @lru_cache(maxsize=1 << 14)
-def _without(num_tokens: int) -> GraphRun:
+def _without_graphs(num_tokens: int) -> GraphRun:
+    """Beyond the largest size; made once for each number of tokens."""
     return GraphRun(num_tokens, GraphMode.NONE)
 
 

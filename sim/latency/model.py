@@ -36,7 +36,7 @@ class StepTime(NamedTuple):
     device_s: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every step
 class StepPrice:
     """What a step takes, and how it runs."""
 
@@ -122,7 +122,7 @@ class FusedLaw:
         return self.host_step_s + self.host_row_s * num_seqs
 
     def device_s_of(self, shape: StepShape) -> float:
-        """GPU seconds of a step."""
+        """GPU seconds of a step of this shape, padded to its graph, with its drafts' rows."""
         seqs, context, chunk_tokens = shape.num_seqs, shape.decode_context, shape.chunk_tokens
         tokens, mode = self.graphs.run(shape.num_tokens, seqs, chunk_tokens)
         eager = 1.0 if chunk_tokens or mode is not GraphMode.FULL else 0.0

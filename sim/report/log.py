@@ -214,7 +214,7 @@ class RunLog:
             MODE_CODES[price.graph.mode],
         )
         self.steps_alike(row, 1, num_sampled, plan.num_free_blocks)
-        self.add_steps([start_s], [end_s], [0])
+        self.add_steps([start_s], [end_s], [0])  # those are free when it has been made: it takes no more
 
     def _largest_chunk(self, plan: StepPlan) -> tuple[int, int, int]:
         """Of a prompt, the first of equals: its row, tokens and context; zeros where there is none."""

@@ -1,6 +1,6 @@
 """For each setting: in how many steps it was at work, and if it was not, how far it was from that.
 
-The one idea: a step ends with one word (`Limit`), and what else can bind shows in its totals.
+The one idea: a step ends with one word (of `LIMITS`), and what else can bind shows in its totals.
 """
 
 from __future__ import annotations

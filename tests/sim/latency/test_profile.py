@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,12 @@ def test_shipped_names() -> None:
     assert DEFAULT_PROFILE in profile_names()
     for name in profile_names():
         assert Profile.load(name).name == name
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_a_profile_can_be_sent_to_another_process(name: str) -> None:
+    profile = Profile.load(name)
+    assert pickle.loads(pickle.dumps(profile)) == profile
 
 
 # Domain
