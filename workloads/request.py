@@ -34,7 +34,7 @@ _RANGES: Mapping[str, tuple[int, int]] = MappingProxyType(
 """Whole numbers of a request: the least and the most that each may be."""
 
 
-@dataclass(slots=True, unsafe_hash=True)  # a frozen one takes four times as long to make, and there are millions
+@dataclass(slots=True, unsafe_hash=True)  # a frozen one takes three times as long to make, and there are millions
 class Request:
     """One request of a workload. A value: nobody changes one, and where another is meant there is `replace`.
 
